@@ -1,0 +1,63 @@
+# `make help` lists what there is. Two commands matter to a newcomer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SAM_VENV := .venv-sam
+SAM_READY := $(SAM_VENV)/.ready
+NODE_READY := tests/node_modules/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test nightly lint format lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(READY)  ## create the virtual environment from the lock file
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, found " + sys.version.split()[0])'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The SAM CLI pins its own boto3 and click, so it lives in an environment of its own.
+$(SAM_READY): requirements-sam.lock
+	$(PYTHON) -m venv --clear $(SAM_VENV)
+	$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sam.lock
+	@touch $@
+
+# dynalite proves the races between processes. Without Node those tests say so and the rest goes on.
+$(NODE_READY): tests/package-lock.json
+	@if command -v npm >/dev/null; then \
+	  cd tests && npm ci --silent --no-audit --no-fund && touch node_modules/.ready; \
+	else echo "npm not found: the race tests on dynalite will be left out"; fi
+
+demo: $(READY)  ## run the main job on the embedded local cloud, with kills
+	$(BIN)/python -m anarchon_ddb.local.demo
+
+test: $(READY) $(NODE_READY)  ## run all tests
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+nightly: $(READY) $(NODE_READY)  ## the long searches
+	ANARCHON_NIGHTLY=1 $(BIN)/python -m pytest -n auto -m nightly $(ARGS)
+
+lint: $(READY) $(SAM_READY)  ## ruff, mypy, the direction of imports, the template
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-west-1 $(SAM_VENV)/bin/sam validate --lint --template template.yaml
+
+format: $(READY)  ## apply ruff's fixes and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(READY)  ## resolve the lock files again
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --all-extras --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements-sam.lock requirements-sam.in
+
+clean:  ## remove everything that was made
+	rm -rf $(VENV) $(SAM_VENV) tests/node_modules .aws-sam .anarchon build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Serverless cron for AWS Lambda."""

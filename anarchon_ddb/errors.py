@@ -1,0 +1,66 @@
+"""Every error and every stop this package raises. Imports nothing of it.
+
+Two families, on purpose:
+
+* ``AnarchonError`` and its children are ordinary ``Exception``s: something is wrong, and the text
+  says what was found, what was expected, and what to do.
+* ``Stop`` and its children derive from ``BaseException``, as ``KeyboardInterrupt`` does: nothing is
+  wrong, the work has to end here. A handler's ``except Exception`` must not swallow them.
+"""
+
+from __future__ import annotations
+
+
+class AnarchonError(Exception):
+    """Root of the errors of this package."""
+
+
+class InvalidEventError(AnarchonError):
+    """The event names no slot of this job. Nothing was written."""
+
+
+class InvalidJobError(AnarchonError):
+    """A job's name or one of its options is not usable."""
+
+
+class InvalidScheduleError(AnarchonError):
+    """A schedule expression that AWS would refuse, or that can never fire."""
+
+
+class CheckpointError(AnarchonError):
+    """A cursor that would not come back as it is. The stored one stays."""
+
+
+class CheckpointTooLargeError(CheckpointError):
+    """A cursor beyond the size limit. The stored one stays."""
+
+
+class StoreError(AnarchonError):
+    """The table could not be asked or did not answer: *unknown*, never *refused*.
+
+    Attributes
+    ----------
+    retryable : bool
+        True for throttling, timeouts and faults of the service; False for what only a person can
+        mend (a permission, a name, a region).
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class Stop(BaseException):
+    """Root of the planned stops. Let it pass: the worker records it."""
+
+
+class StopEarly(Stop):
+    """Time is short, or a stop was asked for: the run is left for the next invocation."""
+
+
+class LeaseLost(Stop):
+    """Another invocation holds the run now; nothing of this one is written any more."""
+
+
+class Cancelled(Stop):
+    """A person cancelled the run."""
