@@ -1,0 +1,1 @@
+"""The local cloud: the stack of a template, played on one machine."""
