@@ -41,7 +41,7 @@ test: $(READY) $(NODE_READY)  ## run all tests
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 nightly: $(READY) $(NODE_READY)  ## the long searches
-	ANARCHON_NIGHTLY=1 $(BIN)/python -m pytest -n auto -m nightly $(ARGS)
+	NIGHTLY=1 $(BIN)/python -m pytest -n auto -m nightly $(ARGS)
 
 lint: $(READY) $(SAM_READY)  ## ruff, mypy, the direction of imports, the template
 	$(BIN)/ruff check .

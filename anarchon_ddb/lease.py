@@ -1,0 +1,189 @@
+"""Holding a run: the holder's writes, one at a time, and the thread that renews in between.
+
+The lease is short and never reaches past the invocation's deadline; a save renews it, and a thread
+does every third of it when no save has. A refused write means that another invocation holds the
+run: from then on nothing of this one is written. The thread is joined before the run is ended: a
+frozen sandbox must not wake a heartbeat later.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anarchon_ddb import protocol, records
+from anarchon_ddb.errors import LeaseLost, StoreError
+from anarchon_ddb.schema import RunKey, pack_attempts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anarchon_ddb.clock import Clock
+    from anarchon_ddb.records import RunRecord
+    from anarchon_ddb.store import Store
+
+# A try of the SDK takes up to 3 s: one that starts later than this may not end in time.
+PATIENCE_RESERVE_MS = 3_000
+_RETRY_RENEWAL_S = 1.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long this run's batches and saves take, remembered over its invocations."""
+
+    longest_batch_ms: int
+    longest_save_ms: int
+
+    def add(self, *, batch_ms: int = 0, save_ms: int = 0) -> None:
+        """Take one more measurement into account."""
+        self.longest_batch_ms = max(self.longest_batch_ms, batch_ms)
+        self.longest_save_ms = max(self.longest_save_ms, save_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much is done, and of how much, as the handler said."""
+
+    done: int | None = None
+    total: int | None = None
+
+
+class Lease:
+    """The lease of one attempt.
+
+    Parameters
+    ----------
+    record : RunRecord
+        The run as the claim returned it.
+    lease_ms : int
+        How long the lease is, counted from its last write.
+    remaining_ms : callable
+        The time that the invocation has left now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        record: RunRecord,
+        *,
+        lease_ms: int,
+        remaining_ms: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self.key = RunKey(record.job, record.slot)
+        self.owner = record.owner
+        self.attempt = record.attempt
+        self.claimed_at_ms = record.claimed_at
+        self.past = records.history(record)
+        self.pace = Pace(record.longest_batch_ms, record.longest_save_ms)
+        self.lost: LeaseLost | StoreError | None = None
+        self.seq = record.seq
+        self._untold = self.past != record.attempts
+        self._store = store
+        self._lease_ms = lease_ms
+        self._remaining_ms = remaining_ms
+        self._clock = clock
+        # One at a time: seq must grow in the order in which the writes are sent.
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._written_ms = clock.monotonic_ms()
+        self._thread = threading.Thread(target=self._beat, name="anarchon-lease", daemon=True)
+
+    def start(self) -> None:
+        """Start the heartbeat."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the heartbeat and wait for it: nothing of this attempt runs afterwards."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def patience_ms(self) -> int:
+        """Return how long a call may be tried: as long as one more try ends before the deadline."""
+        return max(0, self._remaining_ms() - PATIENCE_RESERVE_MS)
+
+    def save(self, checkpoint: str | None, progress: Progress, *, progressed: bool) -> None:
+        """Store a cursor, or forget it (None), and renew.
+
+        Raises
+        ------
+        LeaseLost
+            If another invocation holds the run. Nothing was stored.
+        StoreError
+            If it is unknown whether it was stored.
+        """
+        with self._lock:
+            self._refuse_if_lost()
+            write = protocol.save(
+                clear=checkpoint is None,
+                progressed=progressed,
+                counted=progress.done is not None,
+                totalled=progress.total is not None,
+                history=self._untold,
+            )
+            values: dict[str, str | int] = {
+                "longest_batch_ms": self.pace.longest_batch_ms,
+                "longest_save_ms": self.pace.longest_save_ms,
+            }
+            if checkpoint is not None:
+                values |= {"checkpoint": checkpoint, "now": self._clock.now_ms()}
+            if progress.done is not None:
+                values["done"] = progress.done
+            if progress.total is not None:
+                values["total"] = progress.total
+            if self._untold:
+                values["attempts"] = pack_attempts(self.past)
+            self._send(write, values, self.patience_ms())
+            self._untold = False
+
+    def renew(self) -> None:
+        """Prolong the lease. A refusal is remembered and raised by the holder's next step."""
+        with self._lock:
+            if self.lost is None:
+                self._send(protocol.RENEW, {}, min(self.patience_ms(), self._lease_ms // 3))
+
+    def _send(self, write: protocol.Write, values: dict[str, str | int], patience_ms: int) -> None:
+        seq = self.seq + 1
+        until_ms = protocol.lease_until(self._clock.now_ms(), self._lease_ms, self._remaining_ms())
+        values |= {
+            "owner": self.owner,
+            "attempt": self.attempt,
+            "seq": seq,
+            "lease_until": until_ms,
+        }
+        if self._store.write(self.key, write, values, patience_ms=patience_ms) is None:
+            self.lost = LeaseLost(
+                f"another invocation holds {self.key.job} {self.key.slot}: "
+                f"attempt {self.attempt} was overtaken, and its {write.name} was not stored"
+            )
+            raise self.lost
+        self.seq = seq
+        self._written_ms = self._clock.monotonic_ms()
+
+    def _refuse_if_lost(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    def _beat(self) -> None:
+        """Renew when a third of the lease has passed without a write. Runs in the thread."""
+        third_ms = self._lease_ms // 3
+        wait_s = third_ms / 1000
+        while not self._ended.wait(wait_s):
+            idle_ms = self._clock.monotonic_ms() - self._written_ms
+            wait_s = max(third_ms - idle_ms, 0) / 1000 or self._renew_in_thread(third_ms)
+
+    def _renew_in_thread(self, third_ms: int) -> float:
+        """Renew; return the seconds until the next look."""
+        try:
+            self.renew()
+        except LeaseLost:
+            self._ended.set()
+        except StoreError as error:
+            if not error.retryable:
+                # Going on unprotected would be worse than failing: the next step raises it.
+                self.lost = error
+                self._ended.set()
+            return _RETRY_RENEWAL_S
+        return third_ms / 1000

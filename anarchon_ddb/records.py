@@ -1,0 +1,111 @@
+"""What is stored of a run, as values, and what can be told from it alone.
+
+No I/O, no clock, no environment: the bottom of the protocol.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+State = Literal[
+    "pending", "running", "interrupted", "retrying",
+    "succeeded", "failed", "skipped", "cancelled", "missed",
+]  # fmt: skip
+Released = Literal["pending", "interrupted", "retrying"]
+Terminal = Literal["succeeded", "failed", "skipped", "cancelled", "missed"]
+
+OPEN_STATES = frozenset({"pending", "running", "interrupted", "retrying"})
+TERMINAL_STATES = frozenset({"succeeded", "failed", "skipped", "cancelled", "missed"})
+
+OPEN_SHARDS = 4
+"""Partitions of the index of open runs: writes to one are limited to 1,000 a second."""
+
+HISTORY_LIMIT = 5
+"""Attempts kept with a run. Writes are billed by the size of the item."""
+
+ERROR_TEXT_LIMIT = 300
+"""Characters of a handler's error kept with a run. The traceback stays in the log."""
+
+AttemptEnd = Literal["succeeded", "interrupted", "failed", "lost", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt as the history of its run tells it."""
+
+    number: int
+    claimed_at_ms: int
+    ended_at_ms: int
+    end: AttemptEnd
+    seq: int
+    """Writes of the run so far; equal in two neighbours when nothing was stored between."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as it was read, decoded. ``checkpoint`` and ``params`` are still encoded text."""
+
+    job: str
+    slot: str
+    state: State
+    attempt: int
+    owner: str
+    lease_until: int
+    strikes: int
+    seq: int
+    cause: str
+    claimed_at: int
+    previous_claimed_at: int
+    started_at: int
+    finished_at: int | None
+    reason: str | None
+    error: str | None
+    checkpoint: str | None
+    checkpoint_at: int | None
+    done: int | None
+    total: int | None
+    longest_batch_ms: int
+    longest_save_ms: int
+    params: str | None
+    function: str
+    request_id: str
+    dispatched_at: int | None
+    expires_at: int | None
+    attempts: tuple[Attempt, ...]
+
+
+def open_shard(job: str, slot: str) -> str:
+    """Return the index partition of a run: spread evenly, the same on every machine."""
+    return str(zlib.crc32(f"{job}|{slot}".encode()) % OPEN_SHARDS)
+
+
+def is_open(record: RunRecord) -> bool:
+    """Tell whether a run may still be claimed, now or later."""
+    return record.state in OPEN_STATES
+
+
+def history(record: RunRecord) -> tuple[Attempt, ...]:
+    """Return the attempts before this one, the killed ones named ``lost``.
+
+    Every attempt writes its own end, except one that was killed. So a number that is missing
+    between the last recorded attempt and the present one was lost. Its start is known only for
+    the direct predecessor; what was lost before that is told as starting there, too.
+    """
+    known = {attempt.number for attempt in record.attempts}
+    first_kept = max(1, record.attempt - HISTORY_LIMIT)
+    lost = [
+        Attempt(number, record.previous_claimed_at, record.claimed_at, "lost", record.seq)
+        for number in range(first_kept, record.attempt)
+        if number not in known
+    ]
+    return tuple(sorted([*record.attempts, *lost], key=lambda attempt: attempt.number))
+
+
+def with_attempt(past: Sequence[Attempt], latest: Attempt) -> tuple[Attempt, ...]:
+    """Return the history with one more attempt, trimmed to what is kept."""
+    return (*past, latest)[-HISTORY_LIMIT:]

@@ -1,0 +1,331 @@
+"""What a handler sees of its run.
+
+A handler works in batches and saves a cursor after each. ``save`` stores it, renews the lease, and
+raises ``StopEarly`` when the time that is left would not do for another batch; the next invocation
+goes on from the cursor. A batch may be repeated after a kill, so it must be safe to repeat.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anarchon_ddb import codec, pagination, protocol
+from anarchon_ddb.clock import from_ms
+from anarchon_ddb.errors import (
+    CheckpointError,
+    CheckpointTooLargeError,
+    LeaseLost,
+    Stop,
+    StopEarly,
+)
+from anarchon_ddb.lease import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from aws_lambda_powertools import Logger
+
+    from anarchon_ddb.clock import Clock
+    from anarchon_ddb.lease import Lease
+    from anarchon_ddb.records import RunRecord
+
+T = TypeVar("T")
+
+
+class Run:
+    """One attempt at the work of one slot.
+
+    Attributes
+    ----------
+    job : str
+        The job, or the instance of it: ``export:tenant-a``.
+    slot : datetime
+        The instant at which the work was due: aware, UTC, the same on every attempt. Use it
+        wherever you would be tempted to use the clock.
+    attempt, fencing_token : int
+        1, 2, 3 …: a later attempt has a greater one. A sink that refuses smaller ones is fenced.
+    checkpoint : object
+        The cursor saved last; None on a run that saved nothing yet.
+    checkpoint_at : datetime or None
+        When it was saved.
+    params : mapping
+        What the delivery brought; the same on every attempt.
+    logger : Logger
+        Powertools' logger, with job, slot and attempt in every line.
+
+    Examples
+    --------
+    >>> def handler(run: Run) -> None:
+    ...     after = run.checkpoint
+    ...     while batch := customers_after(after, limit=200):
+    ...         export_batch(batch)
+    ...         after = batch[-1].id
+    ...         run.save(after)
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        lease: Lease,
+        *,
+        stop_margin_ms: int,
+        remaining_ms: Callable[[], int],
+        clock: Clock,
+        logger: Logger,
+    ) -> None:
+        self.job = record.job
+        self.slot = datetime.fromisoformat(record.slot).astimezone(UTC)
+        self.attempt = record.attempt
+        self.params: Mapping[str, Any] = codec.loads(record.params) if record.params else {}
+        self.checkpoint: Any = None
+        self.checkpoint_at: datetime | None = None
+        if record.checkpoint is not None:
+            self.checkpoint = codec.loads(record.checkpoint)
+            self.checkpoint_at = from_ms(record.checkpoint_at or 0)
+        self.logger = logger
+        self.stopped_by: Stop | None = None
+        """Why the work has to end here; set even if a handler swallows it."""
+        self.has_progressed = False
+        self._stored = record.checkpoint
+        self._done = record.done or 0
+        self._lease = lease
+        self._stop_margin_ms = stop_margin_ms
+        self._remaining_ms = remaining_ms
+        self._clock = clock
+        self._batches = 0
+        self._batch_started_ms = clock.monotonic_ms()
+        self._warned: set[str] = set()
+
+    @property
+    def fencing_token(self) -> int:
+        """The attempt: a number that grows with each claim of this run."""
+        return self.attempt
+
+    @property
+    def is_resuming(self) -> bool:
+        """True if there is a checkpoint to go on from."""
+        return self.checkpoint is not None
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that the invocation has left, as Lambda says at this moment."""
+        return self._remaining_ms() / 1000
+
+    @property
+    def should_stop(self) -> bool:
+        """True if another batch should not be started.
+
+        A handler that has seen it and returns leaves the run to the next invocation.
+        """
+        if self.stopped_by is None:
+            self.stopped_by = self._reason_to_stop()
+        return self.stopped_by is not None
+
+    def raise_if_stopping(self) -> None:
+        """Raise what ``should_stop`` means.
+
+        Raises
+        ------
+        StopEarly
+            Time is short, or a stop was asked for.
+        LeaseLost
+            Another invocation holds the run.
+        StoreError
+            The lease can't be renewed, for a reason that only a person can mend.
+        """
+        self._raise_if_lost()
+        if self.should_stop and self.stopped_by is not None:
+            raise self.stopped_by
+
+    def save(self, cursor: object, *, done: int | None = None, total: int | None = None) -> None:
+        """Store the cursor after a finished batch, renew the lease, and stop if time is short.
+
+        Parameters
+        ----------
+        cursor : object
+            Whatever says where to go on: ``codec.dumps`` lists the types. Not None.
+        done, total : int, optional
+            How much is done, and of how much; shown to people.
+
+        Raises
+        ------
+        CheckpointError
+            If the cursor would not come back as it is, with the path of the offending value. The
+            stored one stays.
+        StopEarly, LeaseLost, StoreError
+            As ``raise_if_stopping``. After ``StopEarly`` the cursor is stored.
+        """
+        self._store(cursor, Progress(done, total))
+        self.raise_if_stopping()
+
+    def restart(self) -> None:
+        """Forget the cursor, for one that can't be used any more, such as an expired page token.
+
+        The work begins anew in this attempt, with ``checkpoint`` None; slot and attempt stay.
+        """
+        self._raise_if_lost()
+        self._lease.save(None, Progress(), progressed=False)
+        self.checkpoint = self.checkpoint_at = self._stored = None
+        self._done = 0
+        self._batch_started_ms = self._clock.monotonic_ms()
+        self.logger.info("The checkpoint was forgotten; the run begins anew")
+
+    def batches(self, fetch: Callable[[Any], tuple[T, object] | None]) -> Iterator[T]:
+        """Yield batch after batch, and save after the body of each.
+
+        Parameters
+        ----------
+        fetch : callable
+            Called with the cursor (None at first), returns the batch and the cursor behind it.
+            A cursor of None says that this batch is the last one; returning None instead says
+            that there is none any more. An empty batch with a cursor is a batch like any other.
+
+        Raises
+        ------
+        StopEarly, LeaseLost, CheckpointError, StoreError
+            As ``save``, out of the loop.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     for customers in run.batches(fetch_page):
+        ...         export_batch(customers)
+        """
+        cursor = self.checkpoint
+        while True:
+            self.raise_if_stopping()
+            found = fetch(cursor)
+            if found is None:
+                return
+            batch, following = _pair(found)
+            yield batch
+            if following is None:
+                return
+            if following == cursor:
+                raise CheckpointError(f"fetch gave the same cursor twice: {self._name} never ends")
+            cursor = following
+            self.save(cursor)
+
+    def paginate(self, client: Any, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of any boto3 paginator, and save after the body of each.
+
+        The checkpoint is the operation's own token, such as ``{"ExclusiveStartKey": …}``; ``{}``
+        after the last page. A resumed run reads no finished page again. In the body of the loop
+        ``checkpoint`` is still the token that the page was asked for with.
+
+        Parameters
+        ----------
+        client : boto3 client
+            Of any service.
+        operation : str
+            A method of it that has a paginator, such as ``"scan"``.
+        **arguments
+            The arguments of every call, such as ``TableName`` and ``Limit``.
+
+        Raises
+        ------
+        StopEarly, LeaseLost, CheckpointError, StoreError
+            As ``save``, out of the loop.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     for page in run.paginate(dynamodb, "scan", TableName="planes", Limit=200):
+        ...         export_batch(page["Items"])
+        """
+        self.raise_if_stopping()
+        start = self.checkpoint
+        for page, token, count in pagination.pages(client, operation, arguments, start):
+            yield page
+            self._store(token, Progress(self._done + count))
+            if token:  # behind the last page there is nothing to stop before
+                self.raise_if_stopping()
+
+    def _store(self, cursor: object, progress: Progress) -> None:
+        if cursor is None:
+            raise CheckpointError(
+                f"{self._name}: None is no cursor, it means that nothing was saved yet; "
+                "to forget the cursor call run.restart()"
+            )
+        self._raise_if_lost()
+        text = self._encode(cursor)
+        started_ms = self._clock.monotonic_ms()
+        self._lease.pace.add(batch_ms=started_ms - self._batch_started_ms)
+        is_new = text != self._stored
+        self._lease.save(text, progress, progressed=is_new)
+        ended_ms = self._clock.monotonic_ms()
+        self._lease.pace.add(save_ms=ended_ms - started_ms)
+        self._batch_started_ms = ended_ms
+        self._batches += 1
+        self._stored = text
+        self._done = self._done if progress.done is None else progress.done
+        self.has_progressed = self.has_progressed or is_new
+        # As a later attempt would get it: no object of the handler's is shared.
+        self.checkpoint, self.checkpoint_at = codec.loads(text), from_ms(self._clock.now_ms())
+        self._warn_of(text)
+
+    def _encode(self, cursor: object) -> str:
+        try:
+            return codec.dumps(cursor)
+        except CheckpointTooLargeError as error:
+            raise CheckpointTooLargeError(f"{self._name}: {error}") from None
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._name}: the cursor can't be saved: {error}") from None
+
+    def _warn_of(self, text: str) -> None:
+        longest_ms = self._lease.pace.longest_batch_ms
+        if longest_ms > self._stop_margin_ms:
+            self._warn_once(
+                "stop_margin is shorter than a batch",
+                stop_margin_s=self._stop_margin_ms / 1000,
+                longest_batch_s=longest_ms / 1000,
+            )
+        size = len(text.encode())
+        if size >= codec.LIMIT_BYTES * 3 // 4:
+            self._warn_once(
+                "The checkpoint nears the size limit", bytes=size, limit_bytes=codec.LIMIT_BYTES
+            )
+        elif size >= codec.WARN_BYTES:
+            self._warn_once("Every renewal of the lease pays for a large checkpoint", bytes=size)
+
+    def _warn_once(self, message: str, **details: float) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self.logger.warning(message, extra=details)
+
+    @property
+    def _name(self) -> str:
+        return f"job {self.job!r}, slot {self.slot:%Y-%m-%dT%H:%M:%SZ}"
+
+    def _raise_if_lost(self) -> None:
+        if isinstance(self._lease.lost, LeaseLost):
+            self.stopped_by = self._lease.lost
+        if self._lease.lost is not None:
+            raise self._lease.lost
+
+    def _reason_to_stop(self) -> Stop | None:
+        if isinstance(self._lease.lost, LeaseLost):
+            return self._lease.lost
+        if not self._batches:  # an invocation always may run one batch
+            return None
+        pace = self._lease.pace
+        needed_ms = protocol.needed_ms(
+            self._stop_margin_ms, pace.longest_batch_ms, pace.longest_save_ms
+        )
+        remaining_ms = self._remaining_ms()
+        if remaining_ms > needed_ms:
+            return None
+        return StopEarly(
+            f"{remaining_ms / 1000:.1f} s are left, a further batch may need "
+            f"{needed_ms / 1000:.1f} s"
+        )
+
+
+def _pair(found: Any) -> tuple[Any, object]:
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(
+            f"fetch must return (batch, cursor) or None, got {type(found).__name__}; "
+            "the cursor of the last batch is None"
+        )
+    return found

@@ -1,0 +1,280 @@
+"""The only module that talks to the table. One function a write; no decision is taken here.
+
+The expressions come from ``protocol``, precomputed; this module fills in the values, sends them
+through pynamodb's connection, and tells three answers apart:
+
+* granted: the write was stored;
+* refused: its condition did not hold;
+* unknown: throttled, unreachable, not permitted, no such table: a ``StoreError``, never a refusal.
+
+Every read is consistent, except a query of the index, from which nothing is decided.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from pynamodb.connection import Connection
+
+from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
+from anarchon_ddb.errors import StoreError
+from anarchon_ddb.records import OPEN_SHARDS, RunRecord, open_shard
+from anarchon_ddb.schema import (
+    OPEN_RUNS_INDEX,
+    TTL_ATTRIBUTE,
+    RunKey,
+    table_description,
+    to_record,
+    to_wire,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from anarchon_ddb.protocol import Write
+
+TABLE_SETTING = "ANARCHON_TABLE"
+
+# Botocore's defaults (60 s to connect, 60 s to read) can outlive any stop margin.
+CONNECT_TIMEOUT_S = 1.0
+READ_TIMEOUT_S = 2.0
+TRIES = 3
+
+_REFUSED = "ConditionalCheckFailedException"
+_TRANSIENT = frozenset(
+    {
+        "InternalServerError",
+        "InternalFailure",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "LimitExceededException",
+    }
+)
+_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+_ADVICE = {
+    "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
+    "ResourceNotFoundException": "No such table there: check its name and the region",
+    "ValidationException": "The table must have the keys pk and sk, both strings, and the index "
+    "open-runs: create it from infra/table.yaml",
+    "UnrecognizedClientException": "The credentials are not valid",
+}
+
+
+class Store:
+    """The table, asked through one client with short timeouts.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table.
+    clock : Clock
+        For the waits between two tries; the instants that are stored come from the caller.
+    source : str
+        The setting that the name came from, named in errors.
+
+    Raises
+    ------
+    StoreError
+        If the name is empty.
+
+    Examples
+    --------
+    >>> Store("anarchon").table
+    'anarchon'
+    """
+
+    def __init__(
+        self, table: str, *, clock: Clock = SYSTEM_CLOCK, source: str = "the table argument"
+    ) -> None:
+        if not table:
+            raise StoreError(
+                f"no table: {source} is not set. Set it to the name of the table that "
+                "infra/table.yaml creates"
+            )
+        self.table = table
+        self.clock = clock
+        self._source = source
+        self._connection = Connection(
+            connect_timeout_seconds=CONNECT_TIMEOUT_S,
+            read_timeout_seconds=READ_TIMEOUT_S,
+            max_retry_attempts=TRIES - 1,
+        )
+
+    @classmethod
+    def from_environment(
+        cls, *, clock: Clock = SYSTEM_CLOCK, environ: Mapping[str, str] | None = None
+    ) -> Store:
+        """Return the store that ``ANARCHON_TABLE`` names. Makes no call and no client.
+
+        Raises
+        ------
+        StoreError
+            If the variable is not set or empty.
+        """
+        table = (os.environ if environ is None else environ).get(TABLE_SETTING, "")
+        return cls(table, clock=clock, source=TABLE_SETTING)
+
+    @property
+    def client(self) -> Any:
+        """The one botocore client of the handler's path, made on first use."""
+        return self._connection.client
+
+    @property
+    def session(self) -> Any:
+        """The botocore session behind it, for what else must be called."""
+        return self._connection.session
+
+    def create_table(self) -> None:
+        """Create the table and index of ``infra/table.yaml``: for tests and the local cloud."""
+        self._call("CreateTable", table_description(self.table))
+        ttl = {"AttributeName": TTL_ATTRIBUTE, "Enabled": True}
+        self._call("UpdateTimeToLive", {"TableName": self.table, "TimeToLiveSpecification": ttl})
+
+    def write(
+        self,
+        key: RunKey,
+        write: Write,
+        values: Mapping[str, str | int],
+        *,
+        patience_ms: int = 0,
+        returning: str = "NONE",
+    ) -> dict[str, Any] | None:
+        """Send one conditional write.
+
+        Parameters
+        ----------
+        key : RunKey
+            The item.
+        write : Write
+            Its expressions.
+        values : mapping
+            What each ``:name`` of the expressions stands for.
+        patience_ms : int
+            How long to go on trying while the answer is unknown, beyond the SDK's own tries.
+        returning : str
+            DynamoDB's ReturnValues.
+
+        Returns
+        -------
+        dict or None
+            The attributes as DynamoDB gave them; None if the write was refused.
+
+        Raises
+        ------
+        StoreError
+            If it is unknown whether it was stored.
+        """
+        named = {
+            f":{name}": to_wire(value) for name, value in {**write.constants, **values}.items()
+        }
+        request = {
+            "TableName": self.table,
+            "Key": key.wire,
+            "UpdateExpression": write.update,
+            "ConditionExpression": write.condition,
+            "ExpressionAttributeNames": write.names,
+            "ExpressionAttributeValues": named,
+            "ReturnValues": returning,
+        }
+        reply = self._patiently("UpdateItem", request, patience_ms)
+        return None if reply is None else reply.get("Attributes", {})
+
+    def claim(
+        self, key: RunKey, write: Write, values: Mapping[str, str | int], *, patience_ms: int = 0
+    ) -> RunRecord | None:
+        """Send a claim; return the run as it stands now, or None if it was refused."""
+        values = {**values, "shard": open_shard(key.job, key.slot)}
+        item = self.write(key, write, values, patience_ms=patience_ms, returning="ALL_NEW")
+        return None if item is None else self._record(item)
+
+    def read_run(self, key: RunKey, *, patience_ms: int = 0) -> RunRecord | None:
+        """Read a run, consistently; None if there is none.
+
+        Raises
+        ------
+        StoreError
+            If the table does not answer, or the item is damaged.
+        """
+        request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True}
+        reply = self._patiently("GetItem", request, patience_ms)
+        item = reply.get("Item") if reply else None
+        return None if item is None else self._record(item)
+
+    def open_runs(self, due_before_ms: int) -> Iterator[RunKey]:
+        """List open runs that may be due, from the index: candidates, nothing to decide on."""
+        for shard in range(OPEN_SHARDS):
+            request: dict[str, Any] = {
+                "TableName": self.table,
+                "IndexName": OPEN_RUNS_INDEX,
+                "KeyConditionExpression": "#open = :shard AND #due <= :due",
+                "ExpressionAttributeNames": {"#open": "open", "#due": "due"},
+                "ExpressionAttributeValues": {
+                    ":shard": to_wire(str(shard)),
+                    ":due": to_wire(due_before_ms),
+                },
+            }
+            while True:
+                reply = self._patiently("Query", request, 0) or {}
+                yield from map(RunKey.of, reply.get("Items", ()))
+                if "LastEvaluatedKey" not in reply:
+                    break
+                request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
+
+    def _record(self, item: dict[str, Any]) -> RunRecord:
+        try:
+            return to_record(item)
+        except ValueError as error:
+            raise StoreError(f"table {self.table!r}: {error}") from None
+
+    def _patiently(
+        self, operation: str, request: dict[str, Any], patience_ms: int
+    ) -> dict[str, Any] | None:
+        """Call; while the answer is unknown and there is time, wait with jitter and call again."""
+        until_ms = self.clock.monotonic_ms() + patience_ms
+        for pause_s in _PAUSES_S:
+            try:
+                return self._call(operation, request)
+            except StoreError as fault:
+                wait_s = pause_s * random.random()  # noqa: S311  spread, not secrecy
+                if not fault.retryable or self.clock.monotonic_ms() + wait_s * 1000 >= until_ms:
+                    raise
+            self.clock.sleep(wait_s)
+        return self._call(operation, request)
+
+    def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Call DynamoDB once, with the SDK's tries; None if a condition refused the write."""
+        try:
+            # A copy, since the connection adds to what it is given.
+            return self._connection.dispatch(operation, dict(request))
+        except (ClientError, BotoCoreError) as error:
+            if _code(error) == _REFUSED:
+                return None
+            raise self._explained(operation, error) from error
+
+    def _explained(self, operation: str, error: Exception) -> StoreError:
+        code = _code(error)
+        advice = _ADVICE.get(code, "").format(operation=operation)
+        region = self._region()
+        transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
+        detail = getattr(error, "response", {}).get("Error", {}).get("Message") or str(error)
+        return StoreError(
+            f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
+            f"{region} failed: {code}: {detail}" + (f". {advice}" if advice else ""),
+            retryable=transient,
+        )
+
+    def _region(self) -> str:
+        for setting in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            if os.environ.get(setting):
+                return f"{os.environ[setting]} (from {setting})"
+        return str(self.session.get_config_variable("region") or "unknown (set AWS_REGION)")
+
+
+def _code(error: Exception) -> str:
+    code: str = getattr(error, "response", {}).get("Error", {}).get("Code", "")
+    return code or type(error).__name__

@@ -1,0 +1,248 @@
+"""One invocation: event -> claim -> handler -> finish or let go -> continue.
+
+The order of the writes is the protocol's; what a refusal means is decided there. Nothing here
+waits for another invocation, and nothing is reported as done that was not stored.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from anarchon_ddb import codec, ending, logs, metrics, protocol, records
+from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
+from anarchon_ddb.ending import Held, Result, result
+from anarchon_ddb.errors import CheckpointError, InvalidEventError, InvalidJobError
+from anarchon_ddb.events import SlotEvent, parse_event
+from anarchon_ddb.lease import PATIENCE_RESERVE_MS, Lease
+from anarchon_ddb.run import Run
+from anarchon_ddb.schema import RunKey
+from anarchon_ddb.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anarchon_ddb.options import Options
+    from anarchon_ddb.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class JobDefinition:
+    """A job as one function runs it."""
+
+    name: str
+    handler: Callable[[Run], object]
+    options: Options
+
+
+def invoke(job: JobDefinition, event: object, context: Any) -> Result:
+    """Work on the slot that an event delivers, as far as this invocation's time goes.
+
+    Raises
+    ------
+    InvalidEventError, InvalidJobError
+        Nothing was written.
+    StoreError
+        The table did not answer. If that was at the claim, the handler did not run.
+    Exception
+        What the handler raised, after it was recorded.
+    """
+    clock: Clock = getattr(context, "clock", SYSTEM_CLOCK)
+    delivery = parse_event(
+        event,
+        job.name,
+        now=from_ms(clock.now_ms()),
+        retention=timedelta(milliseconds=job.options.retention),
+    )
+    if delivery is None:
+        return result(job.name, None, None, "ignored")
+    return Invocation(job, delivery, context, store_of(clock), clock).work()
+
+
+_store: tuple[tuple[str | None, ...], Store] | None = None
+
+
+def store_of(clock: Clock) -> Store:
+    """Return the store that the environment names, the same one while that stays as it is."""
+    global _store  # noqa: PLW0603  one client over the warm invocations of a sandbox
+    settings = ("ANARCHON_TABLE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+                "AWS_ENDPOINT_URL_DYNAMODB")  # fmt: skip
+    named = tuple(os.environ.get(setting) for setting in settings)
+    if _store is None or _store[0] != named:
+        _store = (named, Store.from_environment())
+    _store[1].clock = clock
+    return _store[1]
+
+
+class Invocation:
+    """The state of one invocation that delivers a slot."""
+
+    def __init__(
+        self, job: JobDefinition, delivery: SlotEvent, context: Any, store: Store, clock: Clock
+    ) -> None:
+        self.job = job
+        self.options = job.options
+        self.delivery = delivery
+        self.context = context
+        self.store = store
+        self.clock = clock
+        self.key = RunKey(delivery.job, iso(delivery.slot))
+        self.params = _params_text(delivery)
+        self.owner = uuid4().hex
+        self.log = logs.logger()
+
+    def remaining_ms(self) -> int:
+        """Return the time that Lambda leaves, asked at this moment: the limit is not fixed."""
+        remaining: int = self.context.get_remaining_time_in_millis()
+        return remaining
+
+    def patience_ms(self) -> int:
+        """Return how long a call may be tried while its answer is unknown."""
+        return max(0, self.remaining_ms() - PATIENCE_RESERVE_MS)
+
+    def work(self) -> Result:
+        """Claim the run and work on it; return at once if it is not to be had."""
+        self._check_margin()
+        claimed = self._claim()
+        if not isinstance(claimed, records.RunRecord):
+            return claimed
+        with self.log.append_context_keys(
+            job=self.key.job, slot=self.key.slot, attempt=claimed.attempt
+        ):
+            return self._work_on(claimed)
+
+    def _check_margin(self) -> None:
+        if self.remaining_ms() <= self.options.stop_margin:
+            raise InvalidJobError(
+                f"job {self.job.name!r}: the function's timeout leaves "
+                f"{self.remaining_ms() / 1000:.1f} s, no more than stop_margin "
+                f"({self.options.stop_margin / 1000:.1f} s), so no batch could ever run: "
+                "raise the function's Timeout or lower stop_margin"
+            )
+
+    def _claim(self) -> RunRecord | Result:
+        now_ms = self.clock.now_ms()
+        until_ms = protocol.lease_until(now_ms, self.options.lease, self.remaining_ms())
+        values: dict[str, str | int] = {
+            "owner": self.owner,
+            "lease_until": until_ms,
+            "now": now_ms,
+            "expired_before": now_ms - protocol.CLOCK_SKEW_MS,
+            "due": until_ms + protocol.CLOCK_SKEW_MS,
+            "request_id": str(self.context.aws_request_id),
+            "function": str(self.context.invoked_function_arn),
+        }
+        write = protocol.CLAIM_RESUME
+        if self.delivery.is_first:
+            write = protocol.claim_first(with_params=self.params is not None)
+            values["cause"] = self.delivery.cause
+            if self.params is not None:
+                values["params"] = self.params
+        patience_ms = self.patience_ms()
+        granted = self.store.claim(self.key, write, values, patience_ms=patience_ms)
+        return granted if granted is not None else self._refused()
+
+    def _refused(self) -> RunRecord | Result:
+        """Say what a refused claim means: a normal end, unless the claim was in fact stored."""
+        record = self.store.read_run(self.key, patience_ms=self.patience_ms())
+        why = protocol.refused_claim(record, self.owner, self.params, first=self.delivery.is_first)
+        if why == "mine" and record is not None:
+            return record
+        if why == "other_params":
+            raise InvalidEventError(
+                f"{self.key.job} {self.key.slot} was delivered with other params before; its run "
+                "keeps those. Give each set of params an instance of its own, such as "
+                f"{self.key.job.partition(':')[0]}:name"
+            )
+        attempt = record.attempt if record else None
+        state = record.state if record else "absent"
+        self.log.info(
+            "Not claimed",
+            extra={"job": self.key.job, "slot": self.key.slot, "outcome": why, "state": state},
+        )
+        outcome = "ignored" if why == "absent" else why
+        return result(self.key.job, self.key.slot, attempt, outcome, state)
+
+    def _work_on(self, record: RunRecord) -> Result:
+        lease = Lease(
+            self.store,
+            record,
+            lease_ms=self.options.lease,
+            remaining_ms=self.remaining_ms,
+            clock=self.clock,
+        )
+        held = Held(self.store, lease, record, self.options, self.clock, self.log, self.patience_ms)
+        self._tell_start(held)
+        why = protocol.spent(record, self.options.max_attempts)
+        if why is not None:
+            return ending.give_up(held, why)
+        try:
+            run = self._run(record, lease)
+        except CheckpointError as error:  # a stored checkpoint that can't be decoded stays
+            return ending.end(held, error, has_progressed=False)
+        raised = self._run_handler(run, lease)
+        return ending.end(held, raised, has_progressed=run.has_progressed)
+
+    def _run(self, record: RunRecord, lease: Lease) -> Run:
+        return Run(
+            record,
+            lease,
+            stop_margin_ms=self.options.stop_margin,
+            remaining_ms=self.remaining_ms,
+            clock=self.clock,
+            logger=self.log,
+        )
+
+    def _run_handler(self, run: Run, lease: Lease) -> BaseException | None:
+        """Run the handler; return what it raised, or the stop that it swallowed."""
+        lease.start()
+        try:
+            self.job.handler(run)
+        except BaseException as error:  # noqa: BLE001  each is recorded, and raised again
+            return error
+        finally:
+            lease.stop()
+        # A handler that caught the stop, or saw should_stop, and returned has not succeeded.
+        return run.stopped_by or lease.lost
+
+    def _tell_start(self, held: Held) -> None:
+        record = held.record
+        lost = [past for past in held.lease.past if past not in record.attempts]
+        self.log.info(
+            "Attempt started",
+            extra={
+                "cause": self.delivery.cause,
+                "checkpoint_bytes": len((record.checkpoint or "").encode()),
+                "lost_attempts": len(lost),
+            },
+        )
+        values: dict[metrics.Metric, float] = {"AttemptsStarted": 1}
+        if lost:
+            values["Takeovers"] = 1
+        if record.attempt == 1:
+            values["SlotLag"] = max(0, record.claimed_at - to_ms(self.delivery.slot)) / 1000
+        held.emit(values)
+
+
+def _params_text(delivery: SlotEvent) -> str | None:
+    """Return the parameters as they are stored, so that two deliveries can be compared."""
+    if not delivery.params:
+        return None
+    try:
+        return codec.dumps(dict(delivery.params), canonical=True)
+    except CheckpointError as error:
+        raise InvalidEventError(f"params of {delivery.job!r} can't be stored: {error}") from None
+
+
+def warm_up() -> None:
+    """Make the client during Lambda's init, which has a full CPU, before the first event.
+
+    Raises
+    ------
+    StoreError
+        If no table is named: found at start-up, before any call.
+    """
+    _ = store_of(SYSTEM_CLOCK).client
