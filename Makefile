@@ -13,19 +13,20 @@ NODE_READY := tests/node_modules/.ready
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
+# --no-deps: the lock file is complete, and pip's hash mode stumbles over pins with extras.
 setup: $(READY)  ## create the virtual environment from the lock file
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, found " + sys.version.split()[0])'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The SAM CLI pins its own boto3 and click, so it lives in an environment of its own.
 $(SAM_READY): requirements-sam.lock
 	$(PYTHON) -m venv --clear $(SAM_VENV)
-	$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-sam.lock
+	$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-sam.lock
 	@touch $@
 
 # dynalite proves the races between processes. Without Node those tests say so and the rest goes on.

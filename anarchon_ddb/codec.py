@@ -239,7 +239,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 
 def _article(value: object) -> str:
     name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 
 def _advice(value: object) -> str:

@@ -49,7 +49,7 @@ class Held:
         """Write a metrics record of this attempt."""
         record = self.record
         fields = {"slot": record.slot, "attempt": record.attempt, "instance": record.job}
-        metrics.emit(values, now_ms=self.clock.now_ms(), job=record.job, fields=fields)
+        metrics.emit(values, job=record.job, fields=fields)
 
 
 def result(

@@ -42,7 +42,6 @@ _UNITS: dict[Metric, MetricUnit] = {
 def emit(
     values: Mapping[Metric, float],
     *,
-    now_ms: int,
     job: str | None = None,
     fields: Mapping[str, object] | None = None,
 ) -> None:
@@ -52,8 +51,6 @@ def emit(
     ----------
     values : mapping
         Metric names and their values; durations in seconds.
-    now_ms : int
-        When, in milliseconds since the epoch.
     job : str, optional
         The job or instance. The instance is a field, never a dimension: there may be thousands.
     fields : mapping, optional
@@ -61,7 +58,6 @@ def emit(
     """
     stack = os.environ.get(STACK_SETTING) or "unnamed"
     record = EphemeralMetrics(namespace=NAMESPACE, service="")
-    record.set_timestamp(now_ms)
     record.add_dimension("stack", stack)
     if job is not None:
         # For alarms [stack], since an alarm can't be put on a search; for graphs [job, stack].

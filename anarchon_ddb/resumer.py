@@ -54,8 +54,7 @@ def handler(event: object, context: Any) -> dict[str, int]:  # noqa: ARG001  the
             "ResumerPasses": 1,
             "OpenRuns": counts["open"],
             "OldestOpenRunAge": (now_ms - oldest_ms) / 1000,
-        },
-        now_ms=now_ms,
+        }
     )
     return counts
 

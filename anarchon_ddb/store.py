@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
@@ -59,8 +59,8 @@ _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 _ADVICE = {
     "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
     "ResourceNotFoundException": "No such table there: check its name and the region",
-    "ValidationException": "The table must have the keys pk and sk, both strings, and the index "
-    "open-runs: create it from infra/table.yaml",
+    "ValidationException": "If the keys or the index are named: the table must have the keys pk "
+    "and sk, both strings, and the index open-runs. Create it from infra/table.yaml",
     "UnrecognizedClientException": "The credentials are not valid",
 }
 
@@ -121,8 +121,17 @@ class Store:
 
     @property
     def client(self) -> Any:
-        """The one botocore client of the handler's path, made on first use."""
-        return self._connection.client
+        """The one botocore client of the handler's path, made on first use.
+
+        Raises
+        ------
+        StoreError
+            If it can't be made: no region is set.
+        """
+        try:
+            return self._connection.client
+        except BotoCoreError as error:
+            raise self._explained("client", error) from error
 
     @property
     def session(self) -> Any:
@@ -261,7 +270,7 @@ class Store:
         advice = _ADVICE.get(code, "").format(operation=operation)
         region = self._region()
         transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
-        detail = getattr(error, "response", {}).get("Error", {}).get("Message") or str(error)
+        detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
             f"{region} failed: {code}: {detail}" + (f". {advice}" if advice else ""),
@@ -269,12 +278,17 @@ class Store:
         )
 
     def _region(self) -> str:
-        for setting in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-            if os.environ.get(setting):
-                return f"{os.environ[setting]} (from {setting})"
-        return str(self.session.get_config_variable("region") or "unknown (set AWS_REGION)")
+        setting = "AWS_DEFAULT_REGION"
+        if os.environ.get(setting):
+            return f"{os.environ[setting]} (from {setting})"
+        return str(self.session.get_config_variable("region") or f"unknown (set {setting})")
+
+
+def _answered(error: Exception) -> dict[str, str]:
+    """Return the error that the service answered; empty if it did not answer at all."""
+    answer: Mapping[str, Any] = error.response if isinstance(error, ClientError) else {}
+    return cast("dict[str, str]", answer.get("Error", {}))
 
 
 def _code(error: Exception) -> str:
-    code: str = getattr(error, "response", {}).get("Error", {}).get("Code", "")
-    return code or type(error).__name__
+    return _answered(error).get("Code") or type(error).__name__

@@ -12,12 +12,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from anarchon_ddb import codec, ending, logs, metrics, protocol, records
+from anarchon_ddb import codec, ending, logs, metrics, protocol
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
 from anarchon_ddb.ending import Held, Result, result
 from anarchon_ddb.errors import CheckpointError, InvalidEventError, InvalidJobError
 from anarchon_ddb.events import SlotEvent, parse_event
 from anarchon_ddb.lease import PATIENCE_RESERVE_MS, Lease
+from anarchon_ddb.records import RunRecord
 from anarchon_ddb.run import Run
 from anarchon_ddb.schema import RunKey
 from anarchon_ddb.store import Store
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anarchon_ddb.options import Options
-    from anarchon_ddb.records import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Invocation:
         """Claim the run and work on it; return at once if it is not to be had."""
         self._check_margin()
         claimed = self._claim()
-        if not isinstance(claimed, records.RunRecord):
+        if not isinstance(claimed, RunRecord):
             return claimed
         with self.log.append_context_keys(
             job=self.key.job, slot=self.key.slot, attempt=claimed.attempt
@@ -185,6 +185,16 @@ class Invocation:
             return ending.end(held, error, has_progressed=False)
         raised = self._run_handler(run, lease)
         return ending.end(held, raised, has_progressed=run.has_progressed)
+
+    def _held(self, record: RunRecord) -> Held:
+        lease = Lease(
+            self.store,
+            record,
+            lease_ms=self.options.lease,
+            remaining_ms=self.remaining_ms,
+            clock=self.clock,
+        )
+        return Held(self.store, lease, record, self.options, self.clock, self.log, self.patience_ms)
 
     def _run(self, record: RunRecord, lease: Lease) -> Run:
         return Run(
