@@ -233,10 +233,18 @@ def _day_picks(fields: tuple[str, ...]) -> list[DayPick]:
     """Return one pick for each item of the day field that is not ``?``."""
     of_month, of_week = fields[2], fields[4]
     if of_week == "?":
+        _check_alone(DAY_OF_MONTH, of_month, "LW")
         return [_month_pick(item, of_month) for item in of_month.split(",")]
-    if "#" in of_week and "," in of_week:
-        raise _refused(DAY_OF_WEEK, of_week, "only one # is allowed, and nothing beside it")
+    _check_alone(DAY_OF_WEEK, of_week, "#L")
     return [_week_pick(item, of_week) for item in of_week.split(",")]
+
+
+def _check_alone(field: Field, text: str, special: str) -> None:
+    """AWS says so of #; of L and W its model does, the CronExpression of Quartz."""
+    items = text.split(",") if "," in text else []
+    for char in special:
+        if any(char in item and item not in field.words for item in items):
+            raise _refused(field, text, f"only one {char} is allowed, and nothing beside it")
 
 
 def _month_pick(item: str, text: str) -> DayPick:

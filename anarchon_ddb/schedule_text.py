@@ -105,10 +105,9 @@ def _days(cron: Cron) -> str:
 
 
 def _days_of_month(text: str) -> str:
-    special = [item for item in text.split(",") if item.endswith(("L", "W"))]
-    plain = [item for item in text.split(",") if item not in special]
-    days = [_counted("day", values(DAY_OF_MONTH, ",".join(plain)))] if plain else []
-    return f"{_listed([*map(_special_day, special), *days])} of the month"
+    special = text.endswith(("L", "W"))
+    days = _special_day(text) if special else _counted("day", values(DAY_OF_MONTH, text))
+    return f"{days} of the month"
 
 
 def _special_day(item: str) -> str:

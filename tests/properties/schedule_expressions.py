@@ -46,16 +46,16 @@ def listed(of: st.SearchStrategy[str], most: int = 3) -> st.SearchStrategy[str]:
 
 def days_of_month() -> st.SearchStrategy[str]:
     nearest = st.integers(1, 31).map(lambda day: f"{day}W")
-    return listed(st.one_of(item(1, 31), item(1, 31), st.just("L"), st.just("LW"), nearest), 2)
+    alone = st.one_of(st.just("L"), st.just("LW"), nearest)
+    return st.one_of(alone, listed(item(1, 31)), listed(item(1, 31)))
 
 
 def days_of_week() -> st.SearchStrategy[str]:
     name = st.one_of(st.integers(1, 7).map(str), st.sampled_from(WEEKDAYS))
     nth = st.tuples(name, st.integers(1, 5)).map(lambda pair: f"{pair[0]}#{pair[1]}")
     plain = item(1, 7, WEEKDAYS, step=False)
-    return st.one_of(
-        nth, listed(st.one_of(plain, plain, st.just("L"), name.map(lambda n: f"{n}L")), 2)
-    )
+    last = st.one_of(st.just("L"), name.map(lambda text: f"{text}L"))
+    return st.one_of(nth, last, listed(plain), listed(plain))
 
 
 @st.composite

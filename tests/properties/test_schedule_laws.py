@@ -186,7 +186,7 @@ def test_describe_names_the_zone_whatever_the_expression(expression, zone, insta
 
 VALID = (
     "cron(0/5 8-17 ? * MON-FRI *)",
-    "cron(0 0 LW,15W 2,JUN ? 2026-2030)",
+    "cron(0 0 15W 2,JUN ? 2026-2030)",
     "cron(15 10 ? * 6L 2022-2199/3)",
     "cron(0 12 ? * 3#5)",
     "rate(5 minutes)",
