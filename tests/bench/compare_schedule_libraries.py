@@ -34,7 +34,7 @@ class CannotExpress(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 def fields_of(vector: dict) -> list[str]:
-    if not vector["expression"].startswith("cron("):
+    if not (vector["expression"].startswith("cron(") and vector["expression"].endswith(")")):
         raise CannotExpress
     fields = vector["expression"][5:-1].split()
     return [*fields, "*"] if len(fields) == 5 and vector["kind"] == "scheduler" else fields

@@ -31,6 +31,7 @@ CHANGES = [
     datetime(2025, 10, 30, 21, tzinfo=UTC),
     datetime(2026, 4, 5, 3, tzinfo=UTC),  # Santiago
     datetime(2025, 11, 2, 5, tzinfo=UTC),  # Havana, St. John's
+    datetime(2010, 11, 7, 2, 31, tzinfo=UTC),  # St. John's, back over midnight
     datetime(2011, 12, 30, 10, tzinfo=UTC),  # Apia's lost date
     datetime(2024, 2, 29, tzinfo=UTC),
     datetime(2025, 12, 31, tzinfo=UTC),
