@@ -235,7 +235,9 @@ def parse(
     try:
         slots = _parse(expression, timezone, kind, _bound("start", start))
     except InvalidScheduleError as error:
-        raise InvalidScheduleError(f"{_shown(expression)}: {error}") from None
+        raise InvalidScheduleError(
+            f"{_cut(repr(expression), 100)}: {_cut(str(error), 400)}"
+        ) from None
     if isinstance(slots, AtSlots):
         start = end = None
     first, last = _bound("start", start), _bound("end", end)
@@ -340,9 +342,9 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _shown(expression: object) -> str:
-    shown = repr(expression)
-    return shown if len(shown) <= 100 else f"{shown[:97]}..."
+def _cut(text: str, most: int) -> str:
+    """Keep an error readable, whatever somebody passed in."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _bound(name: str, value: datetime | None) -> datetime | None:
