@@ -28,6 +28,8 @@ from anarchon_ddb.records import TERMINAL_STATES
 from anarchon_ddb.schema import RunKey
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anarchon_ddb.local.aws import Call
     from anarchon_ddb.records import RunRecord
 
@@ -45,8 +47,8 @@ PATIENCE_S = 60
 
 INDENT = " " * 11
 _NOTES = {
-    "stopped early": "planned, as its time was nearly over",
-    "killed": f"SIGKILL in batch {KILL_AT_BATCH}, its object in S3, its checkpoint not yet",
+    "stopped early": "stopped early (planned)",
+    "killed": f"killed in batch {KILL_AT_BATCH}",
 }
 
 
@@ -129,37 +131,39 @@ class Demo:
             self._resumer_ended(event)
         told = self.story.listen(event)
         if told is not None:
-            self.screen.attempt(told, _NOTES.get(told.how, told.detail))
+            self.screen.attempt(told, _NOTES.get(told.how, f"{told.how} {told.detail}"))
             if told.how == "killed":
                 self._explain_kill()
 
     def _explain_kill(self) -> None:
         self.killed_s = time.monotonic()
         record = self.story.read()
-        until = iso(from_ms(record.lease_until if record else 0))
-        skew_s = CLOCK_SKEW_MS / 1000
-        self.screen.line(
-            f"{INDENT}The dead can't let go: its lease runs until {until[11:19]} UTC, "
-            f"and {skew_s:.0f} s more are allowed for clocks that differ.",
-            "dim",
-        )
+        until = iso(from_ms(record.lease_until if record else 0))[11:19]
+        skew_s = CLOCK_SKEW_MS // 1000
+        for text in (
+            "SIGKILL: the batch is in S3, its checkpoint is not saved. The dead",
+            f"can't let go: the lease runs until {until} UTC, and {skew_s} s more are",
+            "allowed for clocks that differ.",
+        ):
+            self.screen.line(INDENT + text, "dim")
 
     def _resumer_ended(self, ended: Ended) -> None:
         """Tell of a pass of the resumer, if it took a run up."""
         if self.killed_s is not None and ended.end == "returned" and ended.payload["sent"]:
             waited_s = time.monotonic() - self.killed_s
             self.killed_s = None
-            self.screen.line(
-                f"{INDENT}{waited_s:.1f} s later the resumer found the run open and held by nobody, "
-                "and invoked its function.",
-                "dim",
-            )
+            for text in (
+                f"{waited_s:.1f} s later the resumer found the run held by nobody, and",
+                "invoked its function.",
+            ):
+                self.screen.line(INDENT + text, "dim")
 
     def _status(self, record: RunRecord | None) -> str:
+        is_open = record is None or record.state not in TERMINAL_STATES
         if self.killed_s is None or record is None:
-            return f"attempt {self.story.attempt}"
+            return f"attempt {self.story.attempt}" if is_open else "done"
         left_ms = record.lease_until + CLOCK_SKEW_MS - self.cloud.clock.now_ms()
-        return f"waiting for the lease to run out: {max(0, left_ms) / 1000:.1f} s"
+        return f"waiting {max(0, left_ms) / 1000:.1f} s"
 
     def _count_rows(self) -> int:
         """Return the rows in S3; an object that was written since is read."""
@@ -182,6 +186,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
     if options.json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
+    return verdict(summary)
+
+
+def verdict(summary: Mapping[str, Any]) -> int:
+    """Return the exit code: 0 if the run succeeded and S3 is equal to the source."""
     return 0 if summary["equal"] and summary["state"] == "succeeded" else 1
 
 

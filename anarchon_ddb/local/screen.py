@@ -36,7 +36,7 @@ class Screen:
         self.console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
         self._progress = Progress(
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:>5,.0f} of {task.total:,.0f} rows in S3"),
+            TextColumn("{task.completed:>5,.0f} of {task.total:,.0f} rows"),
             TimeElapsedColumn(),
             TextColumn("{task.description}"),
             console=self.console,
@@ -66,14 +66,12 @@ class Screen:
         self._progress.update(self._task, completed=rows, description=status)
 
     def attempt(self, story: AttemptStory, note: str) -> None:
-        """Print the line of an attempt."""
+        """Print the line of an attempt; ``note`` says how it ended."""
         start = "the beginning"
         if story.resumed_from is not None:
             start = f"row {story.rows_before:,} (after {story.resumed_from})"
         text = Text(f"attempt {story.number}  from {start:<26}{story.rows:>6,} rows  ")
-        text.append(story.how, style=_STYLES.get(story.how, "red"))
-        if note:
-            text.append(f": {note}", style="dim")
+        text.append(note.strip(), style=_STYLES.get(story.how, "red"))
         self.console.print(text)
 
     def proof(self, proof: Proof, *, objects: int, repeated: int) -> None:
@@ -88,12 +86,12 @@ class Screen:
             ("missing", len(proof.missing), _few(proof.missing)),
             ("extra", len(proof.extra), _few(proof.extra)),
             ("differing", len(proof.differing), _few(proof.differing)),
-            ("batches repeated", repeated, "the batch in flight at the kill; it overwrote itself"),
+            ("batches repeated", repeated, "in flight at the kill; it overwrote itself"),
         ):
             table.add_row(name, f"{count:,}", note)
         self.console.print(table)
         if proof.holds:
-            self.line("S3 is equal to the source: every row once, none lost, none twice.", "green")
+            self.line("S3 is equal to the source: every row, and each of them once.", "green")
         else:
             self.line("S3 is NOT equal to the source.", "bold red")
 
