@@ -103,7 +103,7 @@ class Function:
         tell: Callable[[Started | Ended], None],
     ) -> None:
         self.spec = spec
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._logs = logs
         self._clock = clock
         self._tell = tell
@@ -212,7 +212,7 @@ class Function:
                 sandbox = self._idle.pop()
             else:
                 spec = self.spec
-                sandbox = _Sandbox(Child(spec.handler, spec.code, self._environment, log))
+                sandbox = _Sandbox(Child(spec.handler, spec.code, self.environment, log))
             self._busy.append(sandbox)
             return sandbox
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,8 +96,8 @@ def _init_fault(error: BaseException, module: str, attribute: str) -> dict[str, 
 def _run(handler: Handler, message: dict[str, Any]) -> dict[str, Any]:
     try:
         result = handler(message["event"], Context(message))
-    except SystemExit:
-        raise  # the runtime exits; the cloud sees it
+    except SystemExit as stop:
+        _exit(stop)
     except BaseException as error:  # noqa: BLE001  the cloud is told
         traceback.print_exc()
         return {"error": _fault(error)}
@@ -106,6 +106,15 @@ def _run(handler: Handler, message: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         text = f"Unable to marshal response: {error}"
         return {"error": {"errorType": "Runtime.MarshalError", "errorMessage": text}}
+
+
+def _exit(stop: SystemExit) -> NoReturn:
+    """End as the handler asked: with its code, before the cloud sees the socket closed."""
+    if stop.code is not None and not isinstance(stop.code, int):
+        sys.stderr.write(f"{stop.code}\n")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
 
 
 def _fault(error: BaseException) -> dict[str, Any]:

@@ -1,0 +1,161 @@
+"""The pure parts of the local cloud: reading a template, comparing an export with its source."""
+
+import pytest
+
+from anarchon_ddb.local import demo, planes, stack
+from anarchon_ddb.local.template import TemplateError
+
+
+def row(key, **attributes):
+    return {"tailnum": {"S": key}, **{name: {"S": value} for name, value in attributes.items()}}
+
+
+SOURCE = [row("N1", model="A320"), row("N2", model="B737"), row("N3", model="ERJ")]
+
+
+def test_an_export_equal_to_its_source_is_proved():
+    proof = planes.compare(SOURCE, reversed(SOURCE))
+
+    assert proof.holds
+    assert (proof.source_rows, proof.exported_rows) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("exported", "fault"),
+    [
+        (SOURCE[:-1], {"missing": ("N3",)}),
+        ([*SOURCE, row("N4")], {"extra": ("N4",)}),
+        ([*SOURCE, SOURCE[0]], {"extra": ("N1",)}),
+        ([*SOURCE[:-1], row("N3", model="Other")], {"differing": ("N3",)}),
+        ([*SOURCE[:-1], row("N3")], {"differing": ("N3",)}),
+    ],
+)
+def test_each_fault_of_an_export_is_found_and_makes_the_demo_fail(exported, fault):
+    proof = planes.compare(SOURCE, exported)
+
+    assert not proof.holds
+    for name in ("missing", "extra", "differing"):
+        assert getattr(proof, name) == fault.get(name, ())
+    assert demo.verdict({"equal": proof.holds, "state": "succeeded"}) == 1
+
+
+def test_an_empty_source_proves_nothing():
+    assert not planes.compare([], []).holds
+
+
+def test_a_run_that_did_not_end_makes_the_demo_fail():
+    assert demo.verdict({"equal": True, "state": "running"}) == 1
+    assert demo.verdict({"equal": True, "state": "succeeded"}) == 0
+
+
+def test_unprocessed_items_of_a_batch_are_written_again():
+    class Throttled:
+        """Takes at most 10 items of a call, as DynamoDB may."""
+
+        def __init__(self):
+            self.written = []
+
+        def create_table(self, **_):
+            pass
+
+        def batch_write_item(self, RequestItems):  # noqa: N803  boto3's name
+            ((table, puts),) = RequestItems.items()
+            self.written += [put["PutRequest"]["Item"] for put in puts[:10]]
+            return {"UnprocessedItems": {table: puts[10:]} if puts[10:] else {}}
+
+    items = [row(f"N{number}") for number in range(60)]
+    throttled = Throttled()
+
+    planes.load(throttled, items)
+
+    assert throttled.written == items
+
+
+def read(tmp_path, text):
+    path = tmp_path / "template.yaml"
+    path.write_text(text)
+    return stack.read(path, name="mine")
+
+
+FUNCTION = """
+Resources:
+  Topic: {{ Type: AWS::SNS::Topic }}
+  Job:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: jobs.handler
+      Environment:
+        Variables:
+          VALUE: {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "resolved"),
+    [
+        ("!Ref Topic", "mine-Topic"),
+        ("{ Ref: Topic }", "mine-Topic"),
+        ("!GetAtt Topic.Arn", "arn:aws:sns:eu-west-1:123456789012:mine-Topic"),
+        ("!GetAtt [Topic, Arn]", "arn:aws:sns:eu-west-1:123456789012:mine-Topic"),
+        ('!Sub "${AWS::StackName}/${Topic}/${Topic.Arn}/${!Literal}"',
+         "mine/mine-Topic/arn:aws:sns:eu-west-1:123456789012:mine-Topic/${Literal}"),
+        ('{ "Fn::Sub": "${AWS::Region}" }', "eu-west-1"),
+        ('!Sub ["${A}-x", { A: !Ref Topic }]', "mine-Topic-x"),
+        ('!Join ["-", [a, !Ref AWS::StackName]]', "a-mine"),
+        ("true", "true"),
+        ("12", "12"),
+    ],
+)  # fmt: skip
+def test_a_function_of_cloudformation_is_resolved(tmp_path, value, resolved):
+    job = read(tmp_path, FUNCTION.format(value=value)).function("Job")
+
+    assert job.environment == {"VALUE": resolved}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("!Ref Nothing", "template.yaml line 10: Ref of 'Nothing'"),
+        ("!GetAtt Topic.Colour", "template.yaml line 10: GetAtt of 'Topic.Colour'"),
+        ("!ImportValue other", "template.yaml line 10: ImportValue can't be resolved"),
+    ],
+)
+def test_what_cannot_be_resolved_is_named_with_its_line(tmp_path, value, told):
+    with pytest.raises(TemplateError, match=told.replace(".", r"\.")):
+        read(tmp_path, FUNCTION.format(value=value))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[]", "no mapping named Resources"),
+        ("a: [", "not YAML"),
+        ("Parameters: { Name: { Type: String } }\nResources: {}", "Name has no default"),
+        ("Resources: { F: { Type: AWS::Serverless::Function } }", "F has no Handler"),
+    ],
+)
+def test_a_template_that_cannot_be_played_is_one_clear_error(tmp_path, text, told):
+    with pytest.raises(TemplateError, match=told):
+        read(tmp_path, text)
+
+
+def test_globals_are_merged_into_a_function(tmp_path):
+    job = read(
+        tmp_path,
+        """
+Globals:
+  Function:
+    Timeout: 60
+    MemorySize: 256
+    CodeUri: src
+    Environment: { Variables: { A: a, B: b } }
+Resources:
+  Job:
+    Type: AWS::Serverless::Function
+    Properties: { Handler: jobs.handler, Timeout: 5, Environment: { Variables: { B: own } } }
+""",
+    ).function("Job")
+
+    assert (job.timeout_s, job.memory_mb) == (5, 256)
+    assert job.environment == {"A": "a", "B": "own"}
+    assert job.code == tmp_path.resolve() / "src"
