@@ -15,6 +15,7 @@ from anarchon_ddb.local.functions import Ended, Function, Started
 from anarchon_ddb.local.invoke_api import InvokeApi
 from anarchon_ddb.local.scheduler import event_for
 from anarchon_ddb.local.stack import REGION, FunctionSpec, Stack
+from anarchon_ddb.local.template import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +89,10 @@ class LocalCloud:
         return self.functions[self.stack.function(logical_id).name]
 
     def _function(self, spec: FunctionSpec, api: str) -> Function:
+        if not spec.code.is_dir():
+            raise TemplateError(
+                f"{self.stack.path}: the CodeUri of {spec.logical_id} is no directory: {spec.code}"
+            )
         return Function(
             spec,
             environment_of(spec, endpoint=self.aws.endpoint, api=api),
@@ -107,7 +112,7 @@ def environment_of(spec: FunctionSpec, *, endpoint: str, api: str) -> dict[str, 
     Parameters
     ----------
     spec : FunctionSpec
-        Its own variables come last: the template wins, as on AWS it can't for reserved names.
+        Its own variables are added; they can't change the names that Lambda reserves.
     endpoint : str
         The URL of the embedded AWS.
     api : str

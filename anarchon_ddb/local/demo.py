@@ -42,7 +42,7 @@ TICK_S = 1.0
 """Between two passes of the resumer: a minute on AWS."""
 
 KILL_ATTEMPT = 2
-KILL_AT_BATCH = 3
+KILL_AT_BATCH = 2
 PATIENCE_S = 60
 
 INDENT = " " * 11

@@ -7,6 +7,7 @@ the deadline the child is killed with SIGKILL, as on AWS: nothing in it gets to 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from anarchon_ddb.local.clock import OffsetClock
     from anarchon_ddb.local.stack import FunctionSpec
+
+_log = logging.getLogger(__name__)
 
 INIT_TIMEOUT_S = 10.0
 """Lambda's limit for importing a handler."""
@@ -66,6 +69,10 @@ class Ended:
 class _Sandbox:
     child: Child
     cold: bool = True
+
+
+class CloudClosedError(Exception):
+    """The cloud is being closed: no invocation begins any more."""
 
 
 class _InitError(Exception):
@@ -122,7 +129,13 @@ class Function:
         return request_id
 
     def invoke(self, event: Any, request_id: str | None = None) -> Ended:
-        """Run an invocation and wait for its end."""
+        """Run an invocation and wait for its end.
+
+        Raises
+        ------
+        CloudClosedError
+            If the function was closed.
+        """
         request_id = request_id or str(uuid4())
         with self._lock:
             self._count += 1
@@ -153,14 +166,20 @@ class Function:
         self.kill_running()
         self._queue.shutdown(wait=True)
         with self._lock:
-            idle, self._idle = self._idle, []
-        for sandbox in idle:
+            left = [*self._idle, *self._busy]
+            self._idle = []
+        for sandbox in left:
             sandbox.child.end()
 
     def _from_queue(self, event: Any, request_id: str) -> None:
         time.sleep(QUEUE_DELAY_S)
-        if not self._is_closed:
+        try:
             self.invoke(event, request_id)
+        except CloudClosedError:
+            pass  # dropped, as the rest of the queue
+        except Exception:  # noqa: BLE001  told, and the next event is worked on
+            # Nobody waits for this thread's result.
+            _log.exception("%s: invocation %s", self.spec.name, request_id)
 
     def _run(self, event: Any, request_id: str, log: Path) -> Ended:
         sandbox = self._take(log)
@@ -207,7 +226,7 @@ class Function:
         """Return a warm sandbox, or start one."""
         with self._lock:
             if self._is_closed:
-                raise RuntimeError(f"{self.spec.name}: the cloud is closed")
+                raise CloudClosedError(self.spec.name)
             if self._idle:
                 sandbox = self._idle.pop()
             else:

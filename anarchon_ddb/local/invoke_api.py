@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import sys
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from anarchon_ddb.local.functions import CloudClosedError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anarchon_ddb.local.functions import Ended, Function
+    from anarchon_ddb.local.functions import Function
+
+_log = logging.getLogger(__name__)
 
 _PATH = re.compile(r"/2015-03-31/functions/([^/]+)/invocations/?(?:\?.*)?")
 
@@ -32,7 +38,7 @@ class InvokeApi:
 
     def __init__(self, functions: Mapping[str, Function]) -> None:
         handler = partial(_RequestHandler, functions)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _Server(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         serve = partial(self._server.serve_forever, poll_interval=0.05)
         self._thread = threading.Thread(target=serve, name="invoke-api", daemon=True)
@@ -52,6 +58,13 @@ class InvokeApi:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of a caller that is gone: it was killed while it waited."""
+        if not isinstance(sys.exception(), ConnectionError):
+            _log.exception("Lambda's API")
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
@@ -86,11 +99,16 @@ class _RequestHandler(BaseHTTPRequestHandler):
         elif kind == "DryRun":
             self._answer(204, b"", {})
         elif kind == "RequestResponse":
-            self._answer_with(function.invoke(event))
+            self._wait_for(function, event)
         else:
             self._refuse(400, "InvalidParameterValueException", f"InvocationType {kind!r}")
 
-    def _answer_with(self, ended: Ended) -> None:
+    def _wait_for(self, function: Function, event: Any) -> None:
+        try:
+            ended = function.invoke(event)
+        except CloudClosedError:
+            self._refuse(503, "ServiceException", "the local cloud is being closed")
+            return
         headers = {"x-amzn-RequestId": ended.request_id, "X-Amz-Executed-Version": "$LATEST"}
         if ended.end != "returned":
             headers["X-Amz-Function-Error"] = "Unhandled"

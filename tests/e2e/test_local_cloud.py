@@ -1,5 +1,6 @@
 """The local cloud plays Lambda, Scheduler and a template as AWS does, and leaves nothing behind."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from moto.dynamodb.responses import DynamoHandler
 from anarchon_ddb.local import stack
 from anarchon_ddb.local.cloud import LocalCloud, environment_of
 from anarchon_ddb.local.functions import Ended
+from anarchon_ddb.local.template import TemplateError
 from anarchon_ddb.schema import table_description
 
 ROOT = Path(__file__).parents[2]
@@ -444,6 +446,16 @@ def test_a_closed_cloud_leaves_no_process_thread_or_change_behind(plain, tmp_pat
 
     assert not any(map(is_alive, pids))
     assert DynamoHandler.call_action is call_action
+    wait_until(lambda: not {t for t in threading.enumerate() if t.is_alive()} - threads)
+
+
+def test_a_cloud_that_cannot_start_leaves_nothing_behind(plain, tmp_path):
+    threads = set(threading.enumerate())
+    moved = dataclasses.replace(plain.function("Unnamed"), code=tmp_path / "nowhere")
+
+    with pytest.raises(TemplateError, match="CodeUri of Unnamed is no directory"):
+        LocalCloud(plain.with_function(moved), tmp_path).__enter__()
+
     wait_until(lambda: not {t for t in threading.enumerate() if t.is_alive()} - threads)
 
 
