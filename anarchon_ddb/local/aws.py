@@ -55,6 +55,11 @@ class Call:
     operation: str
     path: str
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What calls are counted by: caller, service and operation."""
+        return self.caller, self.service, self.operation
+
 
 class _QuietHandler(MotoRequestHandler):
     """Handles a request without writing a line for it."""
@@ -145,7 +150,7 @@ class EmbeddedAws:
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Serve one request: the WSGI application."""
         call = _call_of(environ)
-        self.calls[call.caller, call.service, call.operation] += 1
+        self.calls[call.key] += 1
         if wait_s := self.latency_s.get(f"{call.service}:{call.operation}"):
             time.sleep(wait_s)
         answer: Iterable[bytes] = self._application(environ, start_response)
