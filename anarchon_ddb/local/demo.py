@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.clock import from_ms, iso
+from anarchon_ddb.errors import AnarchonError
 from anarchon_ddb.local import planes, stack
 from anarchon_ddb.local.cloud import LocalCloud
 from anarchon_ddb.local.functions import Ended, Started
@@ -178,20 +179,26 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demo; return 0 if S3 is equal to the source."""
     options = _parse(arguments)
     # So that `kill` ends what was started, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         summary = _play(options)
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted; all that was started was ended.\n")
         return 128 + signal.SIGINT
+    except (AnarchonError, FileNotFoundError) as error:
+        sys.stderr.write(f"The demo can't start: {error}\n")
+        return 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if options.json:
         sys.stdout.write(json.dumps(summary, indent=2) + "\n")
     return verdict(summary)
 
 
 def verdict(summary: Mapping[str, Any]) -> int:
-    """Return the exit code: 0 if the run succeeded and S3 is equal to the source."""
-    return 0 if summary["equal"] and summary["state"] == "succeeded" else 1
+    """Return the exit code: 0 if the run succeeded and S3 is equal to the source, all of it."""
+    is_whole = summary["source_rows"] == summary["file_rows"]
+    return 0 if summary["equal"] and is_whole and summary["state"] == "succeeded" else 1
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -222,10 +229,13 @@ def _play(options: argparse.Namespace) -> dict[str, Any]:
         exported, objects = planes.read_export(cloud.aws.client("s3"), demo.bucket, prefix)
         proof = planes.compare(planes.scan(dynamodb), exported)
     screen.line()
+    if record is None:
+        screen.line(f"The run did not end within {PATIENCE_S} s.", "bold red")
     screen.proof(proof, objects=objects, repeated=demo.exports.repeated)
     seconds = time.monotonic() - started_s
     screen.line(f"{seconds:.1f} s. The log of each invocation: {directory}", "dim")
-    return _summary(demo, record, proof, calls) | {"seconds": round(seconds, 1)}
+    summary = _summary(demo, record, proof, calls)
+    return summary | {"file_rows": len(items), "seconds": round(seconds, 1)}
 
 
 def _hurried(template: Path) -> stack.Stack:

@@ -36,16 +36,28 @@ def test_each_fault_of_an_export_is_found_and_makes_the_demo_fail(exported, faul
     assert not proof.holds
     for name in ("missing", "extra", "differing"):
         assert getattr(proof, name) == fault.get(name, ())
-    assert demo.verdict({"equal": proof.holds, "state": "succeeded"}) == 1
+    assert demo.verdict(summary(equal=proof.holds)) == 1
 
 
 def test_an_empty_source_proves_nothing():
     assert not planes.compare([], []).holds
 
 
-def test_a_run_that_did_not_end_makes_the_demo_fail():
-    assert demo.verdict({"equal": True, "state": "running"}) == 1
-    assert demo.verdict({"equal": True, "state": "succeeded"}) == 0
+def summary(**changed):
+    return {"equal": True, "state": "succeeded", "source_rows": 3, "file_rows": 3, **changed}
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [({}, 0), ({"state": "running"}, 1), ({"source_rows": 2}, 1), ({"equal": False}, 1)],
+)
+def test_the_demo_succeeds_only_if_all_is_well(changed, code):
+    assert demo.verdict(summary(**changed)) == code
+
+
+def test_a_demo_without_its_data_says_so(tmp_path, capsys):
+    assert demo.main(["--data", str(tmp_path / "none.csv")]) == 2
+    assert "none.csv" in capsys.readouterr().err
 
 
 def test_unprocessed_items_of_a_batch_are_written_again():
