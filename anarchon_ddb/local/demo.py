@@ -91,9 +91,10 @@ class Demo:
         self.cloud = cloud
         self.screen = screen
         self.slot = slot
-        self.bucket = cloud.stack.outputs["ExportBucket"]
-        self.function = cloud.stack.function("ExportFunction").name
-        table = cloud.stack.outputs["Table"]
+        export = cloud.stack.function("ExportFunction")
+        self.function = export.name
+        self.bucket = export.environment["EXPORT_BUCKET"]
+        table = export.environment["ANARCHON_TABLE"]
         key = RunKey("export", iso(slot))
         self.story = Story(cloud.aws.client("dynamodb"), table, key, self.function)
         self.exports = Exports(cloud, self.story, self.function)

@@ -5,6 +5,7 @@ Values only: nothing is created here.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +98,6 @@ class Stack:
     tables: tuple[TableSpec, ...]
     buckets: tuple[str, ...]
     queues: tuple[str, ...]
-    outputs: Mapping[str, str]
-    """What ``Ref`` gives for each resource, by its logical id."""
 
     def function(self, logical_id: str) -> FunctionSpec:
         """Return a function by its logical id."""
@@ -117,14 +116,25 @@ def read(path: Path, *, name: str = "local", parameters: Mapping[str, str] | Non
     TemplateError
         If it can't be read, lacks a parameter, or has what can't be resolved here.
     """
+    return _read(path, name, parameters or {})[0]
+
+
+def _read(path: Path, name: str, parameters: Mapping[str, str]) -> tuple[Stack, Mapping[str, str]]:
+    """Return the stack of a template, those nested in it included, and its Outputs."""
     data = template.load(path)
-    resources: dict[str, dict[str, Any]] = data["Resources"]
-    resolver = Resolver(path, _parameters(path, data, parameters or {}) | _pseudo(name), {})
+    values = _parameters(path, data, parameters) | _pseudo(name)
+    resolver = Resolver(path, values, {}, data.get("Conditions"))
+    resources: dict[str, dict[str, Any]] = {
+        logical_id: resource
+        for logical_id, resource in data["Resources"].items()
+        if "Condition" not in resource or resolver.condition(resource["Condition"])
+    }
     # Two rounds: a name may refer to a parameter, an environment to any resource.
     for logical_id, resource in resources.items():
         _name_resource(name, logical_id, resource, resolver)
-    functions = _functions(path, data, resolver)
-    return Stack(
+    nested = _nested(path, name, resources, resolver)
+    functions = _functions(path, data.get("Globals") or {}, resources, resolver)
+    own = Stack(
         name=name,
         path=path,
         functions={spec.name: spec for spec in functions},
@@ -132,8 +142,56 @@ def read(path: Path, *, name: str = "local", parameters: Mapping[str, str] | Non
         tables=tuple(_tables(resources, resolver)),
         buckets=_refs(resources, "AWS::S3::Bucket", resolver),
         queues=_names(resources, "AWS::SQS::Queue", resolver),
-        outputs={logical_id: resolver.values[logical_id] for logical_id in resources},
     )
+    return _merged(own, nested), _outputs(data, resolver)
+
+
+def _nested(path: Path, name: str, resources: Mapping[str, Any], resolver: Resolver) -> list[Stack]:
+    """Return the stacks nested in a template. One's parameters may come from another's outputs."""
+    waiting = _of_type(resources, "AWS::Serverless::Application")
+    stacks: list[Stack] = []
+    while waiting:
+        fault: TemplateError | None = None
+        for logical_id, properties in list(waiting.items()):
+            try:
+                parameters = resolver.resolve(properties.get("Parameters") or {})
+            except TemplateError as error:  # perhaps after another one is read
+                fault = error
+                continue
+            location = resolver.resolve(properties.get("Location"))
+            if not isinstance(location, str):
+                raise TemplateError(f"{path}: {logical_id}: only a local Location can be played")
+            inner, outputs = _read(path.parent / location, f"{name}-{logical_id}", parameters)
+            for output, value in outputs.items():
+                resolver.attributes[f"{logical_id}.Outputs.{output}"] = value
+            stacks.append(inner)
+            del waiting[logical_id]
+            break
+        else:
+            raise fault or TemplateError(f"{path}: nested stacks can't be read")
+    return stacks
+
+
+def _merged(own: Stack, nested: list[Stack]) -> Stack:
+    for inner in nested:
+        own = replace(
+            own,
+            functions={**own.functions, **inner.functions},
+            schedules={**own.schedules, **inner.schedules},
+            tables=own.tables + inner.tables,
+            buckets=own.buckets + inner.buckets,
+            queues=own.queues + inner.queues,
+        )
+    return own
+
+
+def _outputs(data: dict[str, Any], resolver: Resolver) -> dict[str, str]:
+    """Return the Outputs that can be resolved; one that can't is missed where it is used."""
+    outputs = {}
+    for name, declared in (data.get("Outputs") or {}).items():
+        with contextlib.suppress(TemplateError):
+            outputs[name] = str(resolver.resolve(declared["Value"]))
+    return outputs
 
 
 def _parameters(path: Path, data: dict[str, Any], given: Mapping[str, str]) -> dict[str, str]:
@@ -184,6 +242,8 @@ def _name_resource(
     resolver.values[logical_id] = url if is_queue else name
     full = arn.format(region=REGION, account=ACCOUNT, name=name)
     resolver.attributes[f"{logical_id}.Arn"] = f"arn:aws:{full}"
+    if is_queue:
+        resolver.attributes[f"{logical_id}.QueueName"] = name
 
 
 def _of_type(resources: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
@@ -202,11 +262,12 @@ def _names(resources: Mapping[str, Any], kind: str, resolver: Resolver) -> tuple
     return tuple(value.rpartition("/")[2] for value in _refs(resources, kind, resolver))
 
 
-def _functions(path: Path, data: dict[str, Any], resolver: Resolver) -> list[FunctionSpec]:
-    shared = (data.get("Globals") or {}).get("Function") or {}
+def _functions(
+    path: Path, shared: Mapping[str, Any], resources: Mapping[str, Any], resolver: Resolver
+) -> list[FunctionSpec]:
     return [
-        _function(path, logical_id, shared, own, resolver)
-        for logical_id, own in _of_type(data["Resources"], "AWS::Serverless::Function").items()
+        _function(path, logical_id, shared.get("Function") or {}, own, resolver)
+        for logical_id, own in _of_type(resources, "AWS::Serverless::Function").items()
     ]
 
 
@@ -224,7 +285,7 @@ def _function(
         code=(path.parent / str(resolver.resolve(merged.get("CodeUri", ".")))).resolve(),
         timeout_s=float(resolver.resolve(merged.get("Timeout", DEFAULT_TIMEOUT_S))),
         memory_mb=int(resolver.resolve(merged.get("MemorySize", DEFAULT_MEMORY_MB))),
-        environment={name: _text(resolver.resolve(value)) for name, value in variables.items()},
+        environment={name: _text(value) for name, value in resolver.resolve(variables).items()},
     )
 
 

@@ -23,6 +23,14 @@ class TemplateError(AnarchonError):
     """The template can't be read, or asks for what can't be played on one machine."""
 
 
+class _UnresolvedError(Exception):
+    """What can't be resolved, before the place is known."""
+
+
+_NO_VALUE = object()
+"""What ``Ref: AWS::NoValue`` gives: the property or element is left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tagged:
     """A CloudFormation function, such as ``!Ref Table``: its name, its argument, its line."""
@@ -71,22 +79,43 @@ def load(path: Path) -> dict[str, Any]:
 
 
 class Resolver:
-    """Resolves ``Ref``, ``Sub``, ``GetAtt`` and ``Join`` to the names of the local stack.
+    """Resolves CloudFormation's functions to the names of the local stack.
 
     Parameters
     ----------
     path : Path
         The template's, for messages.
-    values : mapping
+    values : dict
         What ``Ref`` gives: parameters, pseudo parameters and resources by logical id.
-    attributes : mapping
+    attributes : dict
         What ``GetAtt`` gives, as ``Table.Arn``.
+    conditions : mapping
+        The template's ``Conditions``.
     """
 
-    def __init__(self, path: Path, values: dict[str, str], attributes: dict[str, str]) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        values: dict[str, str],
+        attributes: dict[str, str],
+        conditions: Mapping[str, Any] | None = None,
+    ) -> None:
         self.values = values
         self.attributes = attributes
+        self._path = path
+        self._conditions = conditions or {}
+        self._functions: Mapping[str, Callable[[Any], Any]] = {
+            "Ref": self._ref,
+            "Sub": self._sub,
+            "GetAtt": self._get_att,
+            "Join": self._join,
+            "If": self._if,
+            "Equals": lambda pair: self.resolve(pair[0]) == self.resolve(pair[1]),
+            "Not": lambda one: not self._holds(one[0]),
+            "And": lambda all_of: all(self._holds(condition) for condition in all_of),
+            "Or": lambda any_of: any(self._holds(condition) for condition in any_of),
+            "Condition": self.condition,
+        }
 
     def resolve(self, value: Any) -> Any:
         """Return a value with every function in it replaced by what it gives.
@@ -102,27 +131,28 @@ class Resolver:
             name = next(iter(value), "")
             if len(value) == 1 and (name == "Ref" or str(name).startswith("Fn::")):
                 return self._apply(name.removeprefix("Fn::"), value[name], "")
-            return {key: self.resolve(inner) for key, inner in value.items()}
+            pairs = ((key, self.resolve(inner)) for key, inner in value.items())
+            return {key: inner for key, inner in pairs if inner is not _NO_VALUE}
         if isinstance(value, list):
-            return [self.resolve(inner) for inner in value]
+            return [inner for inner in map(self.resolve, value) if inner is not _NO_VALUE]
         return value
 
+    def condition(self, name: str) -> bool:
+        """Return whether a named condition of the template holds."""
+        if name not in self._conditions:
+            raise TemplateError(f"{self._path}: no condition named {name!r}")
+        return self._holds(self._conditions[name])
+
     def _apply(self, name: str, argument: Any, place: str) -> Any:
-        functions: Mapping[str, Callable[[Any], Any]] = {
-            "Ref": self._ref,
-            "Sub": self._sub,
-            "GetAtt": self._get_att,
-            "Join": self._join,
-        }
         try:
-            if name not in functions:
-                raise TemplateError(f"{name} can't be resolved on one machine")
-            return functions[name](argument)
-        except TemplateError as error:
+            if name not in self._functions:
+                raise _UnresolvedError(f"{name} can't be resolved on one machine")
+            return self._functions[name](argument)
+        except _UnresolvedError as error:
             raise TemplateError(f"{self._path}{place}: {error}") from None
 
-    def _ref(self, name: str) -> str:
-        return _look_up(self.values, name, "Ref")
+    def _ref(self, name: str) -> Any:
+        return _NO_VALUE if name == "AWS::NoValue" else _look_up(self.values, name, "Ref")
 
     def _get_att(self, argument: str | list[str]) -> str:
         name = argument if isinstance(argument, str) else ".".join(argument)
@@ -138,7 +168,7 @@ class Resolver:
                 return "${" + name[1:] + "}"
             if name in own:
                 return own[name]
-            return self._get_att(name) if "." in name else self._ref(name)
+            return self._get_att(name) if "." in name else str(self._ref(name))
 
         return re.sub(r"\$\{([^}]+)\}", replace, text)
 
@@ -146,8 +176,17 @@ class Resolver:
         separator, parts = argument
         return str(separator).join(str(self.resolve(part)) for part in parts)
 
+    def _if(self, argument: list[Any]) -> Any:
+        name, holds, otherwise = argument
+        return self.resolve(holds if self.condition(name) else otherwise)
+
+    def _holds(self, condition: Any) -> bool:
+        if isinstance(condition, dict) and set(condition) == {"Condition"}:
+            return self.condition(condition["Condition"])
+        return bool(self.resolve(condition))
+
 
 def _look_up(known: Mapping[str, str], name: str, function: str) -> str:
     if name not in known:
-        raise TemplateError(f"{function} of {name!r}: no such parameter, resource or attribute")
+        raise _UnresolvedError(f"{function} of {name!r}: no such parameter, resource or attribute")
     return known[name]

@@ -62,7 +62,9 @@ class Exporter:
     def record(self, slot):
         key = RunKey("export", f"{slot:%Y-%m-%dT%H:%M:%SZ}")
         reply = self.dynamodb.get_item(
-            TableName=self.cloud.stack.outputs["Table"], Key=key.wire, ConsistentRead=True
+            TableName=self.function.spec.environment["ANARCHON_TABLE"],
+            Key=key.wire,
+            ConsistentRead=True,
         )
         return schema.to_record(reply["Item"]) if "Item" in reply else None
 
@@ -77,7 +79,7 @@ class Exporter:
         return record
 
     def proof(self, slot):
-        bucket = self.cloud.stack.outputs["ExportBucket"]
+        bucket = self.function.spec.environment["EXPORT_BUCKET"]
         exported, _ = planes.read_export(self.s3, bucket, f"export/{slot:%Y-%m-%dT%H%M%SZ}/")
         return planes.compare(PLANES, exported)
 

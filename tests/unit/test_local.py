@@ -171,3 +171,83 @@ Resources:
     assert (job.timeout_s, job.memory_mb) == (5, 256)
     assert job.environment == {"A": "a", "B": "own"}
     assert job.code == tmp_path.resolve() / "src"
+
+
+def test_what_a_condition_leaves_out_is_not_played(tmp_path):
+    played = read(
+        tmp_path,
+        """
+Parameters:
+  Key: { Type: String, Default: "" }
+Conditions:
+  HasKey: !Not [!Equals [!Ref Key, ""]]
+  HasNone: !And [!Not [!Condition HasKey], { Condition: HasNoKey }]
+  HasNoKey: !Equals [!Ref Key, ""]
+Resources:
+  Spare: { Type: AWS::S3::Bucket, Condition: HasKey }
+  Used: { Type: AWS::S3::Bucket, Condition: HasNone }
+  Job:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: jobs.handler
+      Environment:
+        Variables:
+          GONE: !If [HasKey, !Ref Key, !Ref AWS::NoValue]
+          KEPT: !If [HasKey, !Ref Key, none]
+""",
+    )
+
+    assert played.buckets == ("mine-used",)
+    assert played.function("Job").environment == {"KEPT": "none"}
+
+
+NESTING = """
+Resources:
+  # Declared before the one whose output it takes.
+  Worker:
+    Type: AWS::Serverless::Application
+    Properties: { Location: infra/worker.yaml, Parameters: { Queue: !GetAtt Storage.Outputs.Name } }
+  Storage:
+    Type: AWS::Serverless::Application
+    Properties: { Location: infra/storage.yaml }
+"""
+
+STORAGE = """
+Resources:
+  Queue: { Type: AWS::SQS::Queue }
+Outputs:
+  Name: { Value: !GetAtt Queue.QueueName }
+"""
+
+WORKER = """
+Parameters:
+  Queue: { Type: String }
+Resources:
+  Job:
+    Type: AWS::Serverless::Function
+    Properties:
+      Handler: jobs.handler
+      CodeUri: ..
+      Environment: { Variables: { QUEUE: !Ref Queue } }
+"""
+
+
+def test_nested_stacks_are_played_as_one(tmp_path):
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "infra/storage.yaml").write_text(STORAGE)
+    (tmp_path / "infra/worker.yaml").write_text(WORKER)
+
+    played = read(tmp_path, NESTING)
+
+    assert played.queues == ("mine-Storage-Queue",)
+    assert played.function("Job").environment == {"QUEUE": "mine-Storage-Queue"}
+    assert played.function("Job").code == tmp_path.resolve()
+
+
+def test_a_nested_stack_without_its_parameter_is_named(tmp_path):
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "infra/storage.yaml").write_text("Resources: {}")
+    (tmp_path / "infra/worker.yaml").write_text(WORKER)
+
+    with pytest.raises(TemplateError, match=r"line 6: GetAtt of 'Storage\.Outputs\.Name'"):
+        read(tmp_path, NESTING)
