@@ -128,25 +128,27 @@ def test_thirty_exports_killed_at_a_random_instant_each_end_equal_to_their_sourc
 def test_an_export_killed_at_its_deadline_goes_on_from_its_checkpoint(tmp_path):
     shipped = stack.read(TEMPLATE)
     hurried = shipped.function("ExportFunction").with_settings(
-        timeout_s=2, ANARCHON_STOP_MARGIN="1s"
+        timeout_s=4, ANARCHON_STOP_MARGIN="1s"
     )
     slot = datetime.now(UTC).replace(second=0, microsecond=0)
     with LocalCloud(shipped.with_function(hurried), tmp_path) as cloud:
         planes.load(cloud.aws.client("dynamodb"), PLANES)
         exporter = Exporter(cloud)
 
-        def hang_at_the_third_object(call):
-            if call.operation == "PutObject" and cloud.aws.calls[call.key] == 2:
-                cloud.aws.latency_s["s3:PutObject"] = 4
+        def hang_at_the_second_object(call):
+            if call.operation == "PutObject" and cloud.aws.calls[call.key] == 1:
+                cloud.aws.latency_s["s3:PutObject"] = 8
 
-        cloud.aws.watchers.append(hang_at_the_third_object)
+        cloud.aws.watchers.append(hang_at_the_second_object)
         exporter.deliver("export", slot)
         ended = exporter.next_end(0)
         cloud.aws.latency_s.clear()
+        # From here on a slow machine is no matter.
+        exporter.function.spec = hurried.with_settings(timeout_s=60)
         saved = exporter.record(slot).done
         record = exporter.resume(slot)
 
         assert ended.end == "timed_out"
-        assert saved == 1000
+        assert saved == 500
         assert [past.end for past in record.attempts] == ["lost", "succeeded"]
         assert exporter.proof(slot).holds
