@@ -268,7 +268,7 @@ def _end_write(
     """Send an ending; True if it is stored, also if only its reply was lost."""
     lease = held.lease
     latest = records.Attempt(
-        lease.attempt, lease.claimed_at_ms, held.clock.now_ms(), ended, lease.seq
+        lease.attempt, lease.claimed_at_ms, held.clock.now_ms(), ended, lease.seq, lease.place
     )
     values |= {
         "owner": lease.owner,

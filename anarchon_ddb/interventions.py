@@ -55,6 +55,15 @@ REST = Write(
 )
 
 
+# By a person only, and only where nobody can save: a holder would move the cursor on again.
+REWIND = Write(
+    name="rewind",
+    sets=("#checkpoint = :checkpoint", "#checkpoint_at = :now"),
+    removes=("#done", "#total"),
+    requires=AS_READ,
+)
+
+
 @cache
 def retry(*, from_start: bool) -> Write:
     """Return a person's retry: the run begins its tries anew, through claim and gate as any."""

@@ -82,6 +82,7 @@ class Lease:
         self.pace = Pace(record.longest_batch_ms, record.longest_save_ms)
         self.lost: LeaseLost | StoreError | None = None
         self.seq = record.seq
+        self.place = records.place(record.checkpoint, record.done)
         self._untold = self.past != record.attempts
         self._store = store
         self._lease_ms = lease_ms
@@ -142,6 +143,7 @@ class Lease:
             values["longest_batch_ms"] = self.pace.longest_batch_ms
             values["longest_save_ms"] = self.pace.longest_save_ms
             self._send(protocol.save(shape), values, self.patience_ms())
+            self.place = records.place(checkpoint, progress.done)
             self._untold = False
 
     def check(self) -> None:

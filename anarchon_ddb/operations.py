@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anarchon_ddb import gate, interventions, protocol, records
+from anarchon_ddb import codec, gate, interventions, protocol, records
 from anarchon_ddb.clock import iso, to_ms
 from anarchon_ddb.errors import RefusedError
 from anarchon_ddb.records import Attempt, Head, RunRecord, Value, open_shard
@@ -110,8 +110,9 @@ def release(store: Store, job: str, slot: datetime) -> RunRecord:
     if record.state != "running":
         raise RefusedError(f"{_name(record)} is {record.state}: nobody holds it")
     now_ms = store.clock.now_ms()
-    taken = Attempt(record.attempt, record.claimed_at, now_ms, "lost", record.seq)
-    freed = Attempt(record.attempt + 1, now_ms, now_ms, "released", record.seq)
+    place = records.place(record.checkpoint, record.done)
+    taken = Attempt(record.attempt, record.claimed_at, now_ms, "lost", record.seq, place)
+    freed = Attempt(record.attempt + 1, now_ms, now_ms, "released", record.seq, place)
     past = records.with_attempt(records.with_attempt(records.history(record), taken), freed)
     values: dict[str, Value] = {
         "next_attempt": record.attempt + 1,
@@ -120,6 +121,40 @@ def release(store: Store, job: str, slot: datetime) -> RunRecord:
         "read_owner": record.owner,
     }
     _write(store, record, interventions.RELEASE, values)
+    return record
+
+
+def rewind(store: Store, job: str, slot: datetime, to: object) -> RunRecord:
+    """Set the cursor of a run that nobody holds; it goes on from there.
+
+    Parameters
+    ----------
+    to : object
+        A cursor as the handler saves it.
+
+    Raises
+    ------
+    CheckpointError
+        If the handler could not get it back as it is. The stored one stays.
+    RefusedError
+        If there is no such run, if it is neither open nor failed, if it is or was held (a holder
+        that is not dead after all would move the cursor on again), or if it changed meanwhile.
+    """
+    if to is None:
+        raise RefusedError("null is no cursor: to begin anew, retry the run from its start")
+    text = codec.dumps(to)
+    record = _read(store, job, slot)
+    if record.state == "running":
+        raise RefusedError(
+            f"{_name(record)} is running (attempt {record.attempt}): cancel it, or release it if "
+            "its holder is known to be dead, and rewind it then"
+        )
+    if not records.is_open(record) and record.state != "failed":
+        raise RefusedError(
+            f"{_name(record)} has ended as {record.state}: retry it first, then rewind it"
+        )
+    values: dict[str, Value] = {"checkpoint": text, "now": store.clock.now_ms()}
+    _write(store, record, interventions.REWIND, values)
     return record
 
 

@@ -5,6 +5,7 @@ No I/O, no clock, no environment: the bottom of the protocol.
 
 from __future__ import annotations
 
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -25,11 +26,16 @@ Terminal = Literal["succeeded", "failed", "skipped", "cancelled", "missed"]
 OPEN_STATES = frozenset({"pending", "running", "interrupted", "retrying"})
 TERMINAL_STATES = frozenset({"succeeded", "failed", "skipped", "cancelled", "missed"})
 
+_SLOT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
 OPEN_SHARDS = 4
 """Partitions of the index of open runs: writes to one are limited to 1,000 a second."""
 
 HISTORY_LIMIT = 5
 """Attempts kept with a run. Writes are billed by the size of the item."""
+
+PLACE_TEXT_LIMIT = 24
+"""Characters kept of where an attempt ended, where its handler does not count."""
 
 ERROR_TEXT_LIMIT = 300
 """Characters of a handler's error kept with a run. The traceback stays in the log."""
@@ -49,6 +55,8 @@ class Attempt:
     end: AttemptEnd
     seq: int
     """Writes of the run so far; equal in two neighbours when nothing was stored between."""
+    place: str = ""
+    """Where the run stood at its end: how much was done, or how its cursor begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,29 @@ class RunRecord:
     attempts: tuple[Attempt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An item that can't be read as what its key says: shown, never a reason to stop."""
+
+    job: str
+    slot: str
+    """Empty for the gate of the job."""
+    problem: str
+
+
+def place(checkpoint: str | None, done: int | None) -> str:
+    """Say in a few characters where a run stands: every write pays for what is stored.
+
+    Examples
+    --------
+    >>> place('{"after":"customer-0000000000123"}', None)
+    '{"after":"customer-00000'
+    >>> place('{"after":"customer-0000000000123"}', 400)
+    '400'
+    """
+    return (checkpoint or "")[:PLACE_TEXT_LIMIT] if done is None else str(done)
+
+
 def open_shard(job: str, slot: str) -> str:
     """Return the index partition of a run: spread evenly, the same on every machine."""
     return str(zlib.crc32(f"{job}|{slot}".encode()) % OPEN_SHARDS)
@@ -98,6 +129,24 @@ def open_shard(job: str, slot: str) -> str:
 def is_open(record: RunRecord) -> bool:
     """Tell whether a run may still be claimed, now or later."""
     return record.state in OPEN_STATES
+
+
+def check_sound(record: RunRecord) -> None:
+    """Refuse a run that was read but can't be told to a person.
+
+    Raises
+    ------
+    ValueError
+        If its state is none, its slot is no time, or its history holds something else.
+    """
+    if record.state not in OPEN_STATES | TERMINAL_STATES:
+        raise ValueError(f"the item of {record.job} {record.slot} is damaged: its state is none")
+    if not _SLOT.fullmatch(record.slot):
+        raise ValueError(f"the item of {record.job} {record.slot} is damaged: its slot is no time")
+    for past in record.attempts:
+        numbers = (past.number, past.claimed_at_ms, past.ended_at_ms, past.seq)
+        if not all(isinstance(number, int) for number in numbers):
+            raise ValueError(f"the item of {record.job} {record.slot} is damaged: its history")
 
 
 def history(record: RunRecord) -> tuple[Attempt, ...]:
@@ -109,8 +158,9 @@ def history(record: RunRecord) -> tuple[Attempt, ...]:
     """
     last_known = record.attempts[-1].number if record.attempts else 0
     first_kept = max(last_known + 1, record.attempt - HISTORY_LIMIT)
+    reached = place(record.checkpoint, record.done)
     lost = (
-        Attempt(number, record.previous_claimed_at, record.claimed_at, "lost", record.seq)
+        Attempt(number, record.previous_claimed_at, record.claimed_at, "lost", record.seq, reached)
         for number in range(first_kept, record.attempt)
     )
     return (*record.attempts, *lost)[-HISTORY_LIMIT:]

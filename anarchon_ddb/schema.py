@@ -184,10 +184,11 @@ def to_head(job: str, item: dict[str, Any]) -> Head:
 
 def pack_attempts(attempts: Sequence[Attempt]) -> str:
     """Return a history as it is stored: compact, since every write pays for the whole item."""
-    return json.dumps(
-        [[a.number, a.claimed_at_ms, a.ended_at_ms, a.end, a.seq] for a in attempts],
-        separators=(",", ":"),
+    packed = (
+        [a.number, a.claimed_at_ms, a.ended_at_ms, a.end, a.seq, *([a.place] if a.place else ())]
+        for a in attempts
     )
+    return json.dumps(list(packed), ensure_ascii=False, separators=(",", ":"))
 
 
 def to_wire(value: Value) -> dict[str, Any]:

@@ -21,7 +21,16 @@ from pynamodb.connection import Connection
 
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
-from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
+from anarchon_ddb.records import (
+    OPEN_SHARDS,
+    OPEN_STATES,
+    TERMINAL_STATES,
+    Damaged,
+    Head,
+    RunRecord,
+    check_sound,
+    open_shard,
+)
 from anarchon_ddb.schema import (
     OPEN_RUNS_INDEX,
     TTL_ATTRIBUTE,
@@ -34,7 +43,7 @@ from anarchon_ddb.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from anarchon_ddb.protocol import Write
     from anarchon_ddb.records import Value
@@ -58,6 +67,8 @@ _TRANSIENT = frozenset(
         "LimitExceededException",
     }
 )
+_BATCH = 100
+"""Keys in one BatchGetItem: DynamoDB takes no more."""
 _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 _ADVICE = {
     "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
@@ -253,12 +264,88 @@ class Store:
                     ":due": to_wire(due_before_ms),
                 },
             }
-            while True:
-                reply = self._patiently("Query", request, 0) or {}
+            for reply in self._pages(request):
                 yield from map(RunKey.of, reply.get("Items", ()))
-                if "LastEvaluatedKey" not in reply:
+
+    # --- for people: lists over many items, where a damaged one is shown and does not stop ---
+
+    def query_runs(
+        self, job: str, *, first: str, last: str, states: Collection[str] = (), page: int = 0
+    ) -> Iterator[RunRecord | Damaged]:
+        """Read the runs of a job, newest first, consistently, page after page.
+
+        Parameters
+        ----------
+        first, last : str
+            Slots, as they are stored; both are included.
+        states : collection of str
+            Only runs in these, and items whose state is none at all.
+        page : int
+            Items to look at in one call; 0 for as many as DynamoDB gives.
+        """
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "ScanIndexForward": False,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
+            "ExpressionAttributeNames": {"#pk": "pk", "#sk": "sk"},
+            "ExpressionAttributeValues": {
+                ":pk": RunKey(job, "").wire["pk"],
+                ":first": RunKey(job, first).wire["sk"],
+                ":last": RunKey(job, last).wire["sk"],
+            },
+        }
+        if states:
+            _add_state_filter(request, states)
+        if page:
+            request["Limit"] = page
+        for reply in self._pages(request):
+            yield from map(_record_or_damage, reply.get("Items", ()))
+
+    def read_runs(self, keys: Sequence[RunKey]) -> Iterator[RunRecord | Damaged]:
+        """Read runs, consistently, a hundred in a call; those that don't exist are left out."""
+        yield from map(_record_or_damage, self._read_many(keys))
+
+    def read_heads(self, jobs: Sequence[str]) -> dict[str, Head | Damaged]:
+        """Read the gates of jobs, consistently, a hundred in a call."""
+        found: dict[str, Head | Damaged] = {job: Head(job) for job in jobs}
+        for item in self._read_many([HeadKey(job) for job in jobs]):
+            job = item["pk"]["S"].removeprefix("job#")
+            try:
+                found[job] = to_head(job, item)
+            except ValueError as error:
+                found[job] = Damaged(job, "", str(error))
+        return found
+
+    def replicas(self) -> list[str]:
+        """Return the other regions that the table is written in: a claim is granted in each."""
+        reply = self._call("DescribeTable", {"TableName": self.table}) or {}
+        return [one["RegionName"] for one in reply["Table"].get("Replicas") or ()]
+
+    def _read_many(self, keys: Sequence[RunKey | HeadKey]) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(keys), _BATCH):
+            wanted = [key.wire for key in keys[start : start + _BATCH]]
+            for pause_s in (*_PAUSES_S, 0):
+                asked = {self.table: {"Keys": wanted, "ConsistentRead": True}}
+                reply = self._patiently("BatchGetItem", {"RequestItems": asked}, 0) or {}
+                yield from reply.get("Responses", {}).get(self.table, ())
+                wanted = reply.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", ())
+                if not wanted:
                     break
-                request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
+                self.clock.sleep(pause_s)
+            else:
+                raise StoreError(
+                    f"table {self.table!r}: {len(wanted)} items were not read: DynamoDB throttles",
+                    retryable=True,
+                )
+
+    def _pages(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        while True:
+            reply = self._patiently("Query", request, 0) or {}
+            yield reply
+            if "LastEvaluatedKey" not in reply:
+                return
+            request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
 
     def _record(self, item: dict[str, Any]) -> RunRecord:
         try:
@@ -315,6 +402,27 @@ class Store:
         if os.environ.get(setting):
             return f"{os.environ[setting]} (from {setting})"
         return str(self.session.get_config_variable("region") or f"unknown (set {setting})")
+
+
+def _add_state_filter(request: dict[str, Any], states: Collection[str]) -> None:
+    """Let DynamoDB leave out what is not asked for, but not what has no state of ours."""
+    every = sorted(OPEN_STATES | TERMINAL_STATES)
+    names = {state: f":{state}" for state in every}
+    wanted = ", ".join(names[state] for state in sorted(states))
+    known = ", ".join(names.values())
+    request["FilterExpression"] = f"#state IN ({wanted}) OR NOT #state IN ({known})"
+    request["ExpressionAttributeNames"]["#state"] = "state"
+    request["ExpressionAttributeValues"] |= {name: to_wire(state) for state, name in names.items()}
+
+
+def _record_or_damage(item: dict[str, Any]) -> RunRecord | Damaged:
+    key = RunKey.of(item)
+    try:
+        record = to_record(item)
+        check_sound(record)
+    except ValueError as error:
+        return Damaged(key.job, key.slot, str(error))
+    return record
 
 
 def _answered(error: Exception) -> dict[str, str]:

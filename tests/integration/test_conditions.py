@@ -163,6 +163,12 @@ CASES = {
             "#owner = :read_owner": {"owner": "other"},
         },
     ),
+    "rewind": Case(
+        interventions.REWIND,
+        INTERRUPTED,
+        AS_READ | {"checkpoint": "7", "now": NOW},
+        READ_BREAKS,
+    ),
     "rest": Case(
         interventions.REST,
         INTERRUPTED,
@@ -343,7 +349,7 @@ def test_no_condition_is_left_out() -> None:
     told = {case.write.name for case in CASES.values()}
     assert told == {
         "claim", "save", "renew", "let_go", "finish", "dispatch", "stop", "cancel", "retry",
-        "release", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause", "unpause",
+        "release", "rewind", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause", "unpause",
     }  # fmt: skip
     for name, case in CASES.items():
         if not name.startswith(("claim", "pass", "dispatch")):  # their parts are alternatives
