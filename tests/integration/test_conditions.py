@@ -349,7 +349,8 @@ def test_no_condition_is_left_out() -> None:
     told = {case.write.name for case in CASES.values()}
     assert told == {
         "claim", "save", "renew", "let_go", "finish", "dispatch", "stop", "cancel", "retry",
-        "release", "rewind", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause", "unpause",
+        "release", "rewind", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause",
+        "unpause",
     }  # fmt: skip
     for name, case in CASES.items():
         if not name.startswith(("claim", "pass", "dispatch")):  # their parts are alternatives
