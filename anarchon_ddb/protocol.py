@@ -246,6 +246,22 @@ def finish(*, explained: bool) -> Write:
     )
 
 
+# A slot that was never delivered: missed, or skipped since the job was paused.
+TRACE = Write(
+    name="trace",
+    sets=(
+        "#state = :state",
+        "#reason = :reason",
+        "#attempt = :zero",
+        "#cause = :cause",
+        "#finished_at = :now",
+        "#expires_at = :expires_at",
+    ),
+    requires=("attribute_not_exists(#pk)",),
+    constants={"zero": 0},
+)
+
+
 # The resumer's mark: not sent on its way again within the interval, by nobody.
 DISPATCH = Write(
     name="dispatch",

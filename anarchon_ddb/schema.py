@@ -95,6 +95,10 @@ class HeadItem(Model):
     waiting = UnicodeSetAttribute(null=True)
     rev = NumberAttribute(default=0)
     paused_until = NumberAttribute(default=0)
+    paused_from = NumberAttribute(default=0)
+    unpaused_at = NumberAttribute(default=0)
+    checked_until = NumberAttribute(default=0)
+    policy = UnicodeAttribute(default="")
     pause_note = UnicodeAttribute(default="")
 
 
@@ -176,7 +180,11 @@ def to_head(job: str, item: dict[str, Any]) -> Head:
             waiting=frozenset(head.waiting or ()),
             rev=int(head.rev),
             paused_until=int(head.paused_until),
+            paused_from=int(head.paused_from),
+            unpaused_at=int(head.unpaused_at),
             pause_note=head.pause_note,
+            checked_until=int(head.checked_until),
+            policy=head.policy,
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the head of {job} is damaged: {error}") from error

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from anarchon_ddb.options import Options
-    from anarchon_ddb.records import Value
+    from anarchon_ddb.records import Terminal, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,20 @@ class Invocation:
             return passed
         with self._telling(passed.held):
             return self._work_on(passed)
+
+    def end_as(self, state: Terminal, reason: str) -> Result:
+        """Claim the run only to end it: for the resumer, where no function will."""
+        claimed = self._claim()
+        if not isinstance(claimed, RunRecord):
+            return claimed
+        held = self._held(claimed)
+        with self._telling(held):
+            closed = passage.close_if_due(held)
+            if closed is not None:
+                return closed
+            answer = ending.close(held, state, reason)
+            passage.leave(held, None)
+            return answer
 
     def _telling(self, held: Held) -> AbstractContextManager[None]:
         record = held.record
