@@ -36,7 +36,7 @@ $(NODE_READY): tests/package-lock.json
 	else echo "npm not found: the race tests on dynalite will be left out"; fi
 
 demo: $(READY)  ## run the main job on the embedded local cloud, with kills
-	$(BIN)/python -m anarchon_ddb.local.demo
+	@$(BIN)/python -m anarchon_ddb.local.demo
 
 test: $(READY) $(NODE_READY)  ## run all tests
 	$(BIN)/python -m pytest -n auto $(ARGS)
