@@ -352,7 +352,8 @@ def test_the_arn_of_something_else_is_refused(arn: str) -> None:
 def test_the_schedule_is_read_in_the_region_that_its_arn_names(store: Store) -> None:
     boto3.client("events", "us-east-1").put_rule(Name="far", ScheduleExpression="rate(1 hour)")
     arn = "arn:aws:events:us-east-1:123456789012:rule/far"
-    assert registry.read_schedule(store, arn).expression == "rate(1 hour)"
+    found = registry.read_schedule(store, arn)
+    assert (found.expression, found.kind) == ("rate(1 hour)", "rule")
 
 
 def test_C05_two_events_of_the_repeated_half_hour_are_one_run(
@@ -405,6 +406,15 @@ def test_a_run_with_the_longest_names_stays_under_1_KB(store: Store, context: Co
     size = sum(len(k) + len(next(iter(v.values()))) for k, v in item.items() if k != "error")
     assert arn == item["schedule"]["S"]
     assert size < 1024
+
+
+def test_a_schedule_that_a_test_changes_is_read_anew(store: Store) -> None:
+    windows = []
+    for expression in ("rate(1 hour)", "rate(2 hours)"):
+        create_schedule("export", expression)
+        start, end = registry.schedule_of(store, ARN, at(SLOT)).window(at(SLOT))
+        windows.append(end - start)
+    assert windows == [timedelta(hours=1), timedelta(hours=2)]
 
 
 def test_the_kits_schedule_is_refused_where_AWS_would_refuse_it(store: Store) -> None:
