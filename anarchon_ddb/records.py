@@ -80,6 +80,8 @@ class RunRecord:
     longest_batch_ms: int
     longest_save_ms: int
     params: str | None
+    schedule: str | None
+    """The ARN of the schedule or rule that fired it, where its first delivery named one."""
     function: str
     request_id: str
     dispatched_at: int | None

@@ -128,6 +128,7 @@ class RunItem(Model):
     longest_batch_ms = NumberAttribute(default=0)
     longest_save_ms = NumberAttribute(default=0)
     params = UnicodeAttribute(null=True)
+    schedule = UnicodeAttribute(null=True)
     function = UnicodeAttribute(default="")
     request_id = UnicodeAttribute(default="")
     dispatched_at = NumberAttribute(null=True)

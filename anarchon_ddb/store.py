@@ -47,7 +47,7 @@ READ_TIMEOUT_S = 2.0
 TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     {
         "InternalServerError",
         "InternalFailure",
@@ -320,7 +320,7 @@ class Store:
         code = _code(error)
         advice = _ADVICE.get(code, "").format(operation=operation)
         region = self._region()
-        transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
+        transient = code in TRANSIENT or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "

@@ -183,10 +183,12 @@ class Invocation:
         values = self._claim_values(self.owner)
         write = protocol.CLAIM_RESUME
         if self.delivery.is_first:
-            write = protocol.claim_first(with_params=self.params is not None)
+            brought = {"params": self.params, "schedule": self.delivery.schedule}
             values["cause"] = self.delivery.cause
-            if self.params is not None:
-                values["params"] = self.params
+            values |= {name: text for name, text in brought.items() if text is not None}
+            write = protocol.claim_first(
+                with_params="params" in values, with_schedule="schedule" in values
+            )
         patience_ms = self.patience_ms()
         granted = self.store.claim(self.key, write, values, patience_ms=patience_ms)
         return granted if granted is not None else self._refused()
