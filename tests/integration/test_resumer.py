@@ -47,7 +47,7 @@ def test_an_interrupted_run_is_sent_to_the_function_that_worked_on_it(
 ) -> None:
     interrupted(clock)(EVENT, context(function_name="stack-export"))
     counts = resumer.handler({}, context())
-    assert (1, 1, 0) == (counts["open"], counts["sent"], counts["faults"])
+    assert (counts["open"], counts["sent"], counts["faults"]) == (1, 1, 0)
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:stack-export"
     assert [(arn, RunKey("export", SLOT))] == sent
 
