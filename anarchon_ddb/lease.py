@@ -84,7 +84,7 @@ class Lease:
         self.seq = record.seq
         self.place = records.place(record.checkpoint, record.done)
         self._untold = self.past != record.attempts
-        self._store = store
+        self.store = store
         self._lease_ms = lease_ms
         self._version = version
         self.until_ms = record.lease_until
@@ -172,7 +172,7 @@ class Lease:
             "seq": seq,
             "lease_until": until_ms,
         }
-        item = self._store.write(
+        item = self.store.write(
             self.key, write, values, patience_ms=patience_ms, returning="ALL_NEW"
         )
         if item is None:

@@ -56,7 +56,7 @@ READ_TIMEOUT_S = 2.0
 TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     {
         "InternalServerError",
         "InternalFailure",
@@ -264,8 +264,12 @@ class Store:
                     ":due": to_wire(due_before_ms),
                 },
             }
-            for reply in self._pages(request):
-                yield from map(RunKey.of, reply.get("Items", ()))
+            yield from map(RunKey.of, self._items(request))
+
+    def slots_between(self, job: str, first: str, last: str) -> set[str]:
+        """List the slots of a job that have a run, both ends included. Consistent."""
+        request = self._range(job, first, last) | {"ProjectionExpression": "#pk, #sk"}
+        return {RunKey.of(item).slot for item in self._items(request)}
 
     # --- for people: lists over many items, where a damaged one is shown and does not stop ---
 
@@ -283,24 +287,12 @@ class Store:
         page : int
             Items to look at in one call; 0 for as many as DynamoDB gives.
         """
-        request: dict[str, Any] = {
-            "TableName": self.table,
-            "ConsistentRead": True,
-            "ScanIndexForward": False,
-            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
-            "ExpressionAttributeNames": {"#pk": "pk", "#sk": "sk"},
-            "ExpressionAttributeValues": {
-                ":pk": RunKey(job, "").wire["pk"],
-                ":first": RunKey(job, first).wire["sk"],
-                ":last": RunKey(job, last).wire["sk"],
-            },
-        }
+        request = self._range(job, first, last) | {"ScanIndexForward": False}
         if states:
             _add_state_filter(request, states)
         if page:
             request["Limit"] = page
-        for reply in self._pages(request):
-            yield from map(_record_or_damage, reply.get("Items", ()))
+        yield from map(_record_or_damage, self._items(request))
 
     def read_runs(self, keys: Sequence[RunKey]) -> Iterator[RunRecord | Damaged]:
         """Read runs, consistently, a hundred in a call; those that don't exist are left out."""
@@ -339,10 +331,23 @@ class Store:
                     retryable=True,
                 )
 
-    def _pages(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _range(self, job: str, first: str, last: str) -> dict[str, Any]:
+        return {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
+            "ExpressionAttributeNames": {"#pk": "pk", "#sk": "sk"},
+            "ExpressionAttributeValues": {
+                ":pk": RunKey(job, first).wire["pk"],
+                ":first": RunKey(job, first).wire["sk"],
+                ":last": RunKey(job, last).wire["sk"],
+            },
+        }
+
+    def _items(self, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
         while True:
             reply = self._patiently("Query", request, 0) or {}
-            yield reply
+            yield from reply.get("Items", ())
             if "LastEvaluatedKey" not in reply:
                 return
             request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
@@ -388,7 +393,7 @@ class Store:
         code = _code(error)
         advice = _ADVICE.get(code, "").format(operation=operation)
         region = self._region()
-        transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
+        transient = code in TRANSIENT or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
