@@ -9,7 +9,7 @@ No I/O, no clock, no environment.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from anarchon_ddb.group import Registered
-    from anarchon_ddb.options import CatchUp, Options
+    from anarchon_ddb.options import CatchUp, Options, Overlap
     from anarchon_ddb.records import Head
 
 SETTLE_S = 120
@@ -39,6 +39,8 @@ class Policy:
     window_ms: int = 86_400_000
     timeout_ms: int = 86_400_000
     retention_ms: int = 30 * 86_400_000
+    overlap: Overlap = "skip"
+    """For people; the resumer does not look at it."""
 
 
 DEFAULT_POLICY = Policy()
@@ -53,13 +55,18 @@ def policy_text(options: Options) -> str:
     >>> policy_text(Options())
     ''
     >>> policy_text(Options(catch_up="all"))
-    '["all",86400000,86400000,2592000000]'
+    '["all",86400000,86400000,2592000000,"skip"]'
     """
-    policy = Policy(options.catch_up, options.catch_up_window, options.timeout, options.retention)
+    policy = Policy(
+        options.catch_up,
+        options.catch_up_window,
+        options.timeout,
+        options.retention,
+        options.overlap,
+    )
     if policy == DEFAULT_POLICY:
         return ""
-    values = [policy.catch_up, policy.window_ms, policy.timeout_ms, policy.retention_ms]
-    return json.dumps(values, separators=(",", ":"))
+    return json.dumps(astuple(policy), separators=(",", ":"))
 
 
 def policy_of(head: Head) -> Policy:

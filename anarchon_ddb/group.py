@@ -9,6 +9,7 @@ invocations. This module never writes.
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,10 +87,16 @@ class ScheduleGroup:
         Whose session is used.
     name : str
         The group, from ``ANARCHON_SCHEDULE_GROUP``.
+    workers : int
+        How many schedules are read at once.
+    with_ages : bool
+        Ask Lambda, too, how long it keeps an event for each function.
     """
 
     store: Store
     name: str
+    workers: int = 1
+    with_ages: bool = True
     _known: dict[str, _Known] = field(default_factory=dict)
     _ages_s: dict[str, int] = field(default_factory=dict)
     _clients: dict[str, Any] = field(default_factory=dict)
@@ -108,15 +115,21 @@ class ScheduleGroup:
             return self._listing((str(fault),), is_complete=False)
         for gone in set(self._known) - set(found):
             del self._known[gone]
-        is_complete = True
-        for name, modified in found.items():
-            known = self._known.get(name)
-            if known is None or known.modified != modified:
-                if not has_time():
-                    is_complete = False
-                    break
-                self._known[name] = self._read(name, modified)
-        return self._listing((), is_complete=is_complete)
+        changed = {
+            name: modified
+            for name, modified in found.items()
+            if name not in self._known or self._known[name].modified != modified
+        }
+        if self.workers > 1:
+            with ThreadPoolExecutor(self.workers) as pool:
+                read = pool.map(self._read, changed.keys(), changed.values())
+                self._known |= dict(zip(changed, read, strict=True))
+            return self._listing((), is_complete=True)
+        for name, modified in changed.items():
+            if not has_time():
+                return self._listing((), is_complete=False)
+            self._known[name] = self._read(name, modified)
+        return self._listing((), is_complete=True)
 
     def _listing(self, faults: tuple[str, ...], *, is_complete: bool) -> Listing:
         known = self._known.values()
@@ -170,6 +183,8 @@ class ScheduleGroup:
 
     def _lambda_age_s(self, function: str) -> int:
         """Return how long Lambda keeps an event for a function; its maximum if that is unknown."""
+        if not self.with_ages:
+            return LAMBDA_EVENT_AGE_S
         if function not in self._ages_s:
             try:
                 found = self._call(
