@@ -79,8 +79,8 @@ def explain(
     if to_ms(slot) < now_ms - retention_ms:
         return Absence(
             "no run is kept",
-            ((f"It is {span(now_ms - to_ms(slot))} old; runs are deleted {span(retention_ms)} after "
-             "their end, so whether it ran can't be told any more."),),
+            ((f"It is {span(now_ms - to_ms(slot))} old; a run is deleted {span(retention_ms)} "
+             "after its end, so whether it ran can't be told any more."),),
         )  # fmt: skip
     if entries is None:
         return Absence(
@@ -146,8 +146,8 @@ def _was_due(asked: _Asked, entry: Registered) -> Absence:
     if asked.slot <= entry.since:
         return Absence(
             "the schedule was not there yet",
-            ((f"Schedule {entry.name} was made or last changed at {moment(entry.since, asked.zone)},"
-             " after this slot: what was due before is not known."),),
+            ((f"Schedule {entry.name} was made or last changed at {moment(entry.since, asked.zone)}"
+             ", after this slot: what was due before is not known."),),
             comes_next=("Nothing: the resumer does not catch up what came before.",),
             commands=(asked.run,),
         )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The command line, over ``operations`` and its neighbours. Imported by no handler."""

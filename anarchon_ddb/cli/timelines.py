@@ -1,0 +1,99 @@
+"""``timeline``: in the terminal, and as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from anarchon_ddb.cli import page, shapes
+from anarchon_ddb.cli.connection import Connection, connected
+from anarchon_ddb.cli.options import JOB, Moment
+from anarchon_ddb.cli.screen import STYLES, state
+from anarchon_ddb.clock import from_ms
+from anarchon_ddb.timeline import timeline
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import RenderableType
+
+    from anarchon_ddb.timeline import Bar, Timeline
+
+_SIGNS = {"succeeded": "█", "interrupted": "▓", "running": "▒", "failed": "✗", "lost": "✗",
+          "expired": "✗"}  # fmt: skip
+"""How an attempt is drawn, so that its end can be told without colours, too."""
+
+
+@connected(
+    "timeline",
+    examples="""
+    anarchon-ddb timeline export --since 24h
+    anarchon-ddb timeline export --since 30d --html export.html
+    """,
+)
+@click.argument("job", type=JOB)
+@click.option("--since", type=Moment(span=True), default="24h", show_default=True,
+              help="Slots from then on: a time, or 24h, 7d.")  # fmt: skip
+@click.option("--html", "html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write one self-contained page.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), default=40, show_default=True,
+              help="Rows in the terminal, the newest; the page has all.")  # fmt: skip
+def timeline_command(
+    on: Connection, job: str, since: datetime, html: Path | None, limit: int
+) -> None:
+    """Draw runs and attempts as bars over time."""
+    found = timeline(on.store, job, since)
+    if html is not None:
+        html.write_text(page.render(found), encoding="utf-8")
+    if on.screen.as_json:
+        on.screen.data(shapes.timeline(found))
+        return
+    if html is not None:
+        on.screen.line(f"{len(found.bars)} runs: {html}")
+        return
+    _draw(on, found, limit)
+
+
+def _draw(on: Connection, found: Timeline, limit: int) -> None:
+    if not found.bars:
+        on.screen.line(
+            f"{found.job} has no run since {from_ms(found.since_ms):%Y-%m-%d %H:%M} UTC."
+        )
+        return
+    bars = found.bars[-limit:]
+    start_ms = min(bar.start_ms for bar in bars)
+    end_ms = max(*(bar.end_ms for bar in bars), start_ms + 1000)
+    width = max(20, on.screen.width - 50)
+    axis = f"{from_ms(start_ms):%m-%d %H:%M}".ljust(width - 11) + f"{from_ms(end_ms):%m-%d %H:%M}"
+    on.screen.table(
+        ("SLOT", "STATE", axis),
+        [[bar.slot, state(bar.told), _drawn(bar, start_ms, end_ms, width)] for bar in bars],
+    )
+    counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    left_out = len(found.bars) - len(bars)
+    more = f"; {left_out} older ones are not shown (--limit, --html)" if left_out else ""
+    on.screen.line(f"{len(found.bars)} runs: {counts}{more}")
+    on.screen.line("█ succeeded  ▓ stopped early  ▒ running  ✗ failed or lost  · due")
+
+
+def _drawn(bar: Bar, start_ms: int, end_ms: int, width: int) -> RenderableType:
+    """Draw the attempts of a run; a short one is one sign wide."""
+    from rich.text import Text  # noqa: PLC0415 - with the console only
+
+    def column(at_ms: int) -> int:
+        return min(width - 1, max(0, (at_ms - start_ms) * width // (end_ms - start_ms)))
+
+    cells = [" "] * width
+    styles = [""] * width
+    cells[column(bar.slot_ms)] = "·"
+    for segment in bar.segments:
+        first, last = column(segment.start_ms), column(segment.end_ms)
+        for index in range(first, max(first + 1, last)):
+            cells[index] = _SIGNS.get(segment.outcome, "░")
+            styles[index] = STYLES.get(segment.outcome, "")
+    drawn = Text()
+    for cell, style in zip(cells, styles, strict=True):
+        drawn.append(cell, style)
+    return drawn
