@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anarchon_ddb.ending import Held, Result
+    from anarchon_ddb.options import Options
     from anarchon_ddb.records import Head, Released, RunRecord, Value
+    from anarchon_ddb.store import Store
 
     Claim = Callable[[str], Held | None]
 
@@ -48,7 +50,7 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
         head = held.store.read_head(held.record.job, patience_ms=held.patience_ms())
         if gate.is_paused(head, held.clock.now_ms()):
             return _pause(held)
-        _keep_policy(held, head)
+        keep_policy(held.store, held.record.job, held.options, head)
         return Passed(held, None)
     for _ in range(_ROUNDS):
         entered = _try(held, claim)
@@ -57,12 +59,13 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
     return _step_back(held, "pending", "the gate changed too often")
 
 
-def _keep_policy(held: Held, head: Head) -> None:
+def keep_policy(store: Store, job: str, options: Options, head: Head | None = None) -> None:
     """Keep a job's policy for the resumer where it is not the one that is kept already."""
-    policy = catch_up.policy_text(held.options)
+    head = store.read_head(job) if head is None else head
+    policy = catch_up.policy_text(options)
     if policy != head.policy:
         values: dict[str, Value] = {"policy": policy, "read_policy": head.policy}
-        held.store.write_head(held.record.job, gate.POLICY, values, patience_ms=held.patience_ms())
+        store.write_head(job, gate.POLICY, values)
 
 
 def leave(held: Held, head: Head | None) -> None:
