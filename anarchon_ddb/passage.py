@@ -51,6 +51,7 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
         if gate.is_paused(head, held.clock.now_ms()):
             return _pause(held)
         keep_policy(held.store, held.record.job, held.options, head)
+        keep_rule(held, head)
         return Passed(held, None)
     for _ in range(_ROUNDS):
         entered = _try(held, claim)
@@ -66,6 +67,20 @@ def keep_policy(store: Store, job: str, options: Options, head: Head | None = No
     if policy != head.policy:
         values: dict[str, Value] = {"policy": policy, "read_policy": head.policy}
         store.write_head(job, gate.POLICY, values)
+
+
+def keep_rule(held: Held, head: Head) -> None:
+    """Let the resumer find a job that a rule fires: no schedule group lists it."""
+    arn = held.record.schedule or ""
+    if ":rule/" not in arn or (head.rule, head.function) == (arn, held.record.function):
+        return
+    values: dict[str, Value] = {
+        "rule": arn,
+        "read_rule": head.rule,
+        "function": held.record.function,
+        "now": held.clock.now_ms(),
+    }
+    held.store.write_head(held.record.job, gate.RULE, values, patience_ms=held.patience_ms())
 
 
 def leave(held: Held, head: Head | None) -> None:
@@ -105,6 +120,7 @@ def _try(held: Held, claim: Claim) -> Passed | Result | None:
     write = gate.passing(with_policy=bool(policy))
     head = store.write_head(record.job, write, values, patience_ms=held.patience_ms())
     if head is not None:
+        keep_rule(held, head)
         return Passed(held, head)
     head = store.read_head(record.job, patience_ms=held.patience_ms())
     active = _active(held, head)

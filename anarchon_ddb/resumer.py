@@ -94,7 +94,9 @@ class Pass:
     def run(self) -> dict[str, int]:
         """Do as much as there is time for."""
         if self.memory.group is not None:
-            self.listing = self.memory.group.refresh(self.has_time)
+            listed = self.memory.group.refresh(self.has_time)
+            heads = [self.store.read_head(job) for job in self.store.jobs_of_rules()]
+            self.listing = listed.with_more(self.memory.group.rules(heads))
         for fault in self.listing.faults:
             self._report(fault)
         self._resume_open_runs()

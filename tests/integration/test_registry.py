@@ -18,7 +18,13 @@ from anarchon_ddb.dispatch import Fault
 from anarchon_ddb.group import ScheduleGroup
 from anarchon_ddb.schema import RunKey
 from anarchon_ddb.store import Store
-from anarchon_ddb.testing import LambdaContext, SettableClock, resume_event, scheduler_event
+from anarchon_ddb.testing import (
+    LambdaContext,
+    SettableClock,
+    resume_event,
+    rule_event,
+    scheduler_event,
+)
 from tests.conftest import SLOT, read
 from tests.twin import Twin
 
@@ -179,7 +185,7 @@ def test_a_slot_is_not_looked_at_twice(
     assert store.read_head("export").checked_until == 1_795_953_600_000
     calls.clear()
     resumer.handler({}, context("50s"))
-    assert Counter(ListSchedules=1, Query=4) == Counter(calls)  # four shards, nothing to do
+    assert Counter(ListSchedules=1, Query=5) == Counter(calls)  # four shards, the rules
     assert sent == []
 
 
@@ -439,15 +445,40 @@ def test_a_hundred_and_twenty_jobs_with_nothing_to_do_cost_three_pages_of_a_list
     store: Store, clock: SettableClock, context: Contexts, group: Any, sent: Any, calls: list[str]
 ) -> None:
     for number in range(120):
-        group(f"job{number}", "cron(0 3 * * ? *)", State="DISABLED" if number % 2 else "ENABLED")
+        group(f"job{number}", "cron(0 3 1 1 ? *)", State="DISABLED" if number % 2 else "ENABLED")
     resumer.handler({}, context("15m"))
     clock.set("2026-11-29T12:30:00Z")
     resumer.handler({}, context("15m"))
     made = Counter(calls)
     calls.clear()
     resumer.handler({}, context("15m"))
-    assert Counter(ListSchedules=3, Query=4) == Counter(calls)  # moto pages by 50, AWS by 100
+    assert Counter(ListSchedules=3, Query=5) == Counter(calls)  # moto pages by 50, AWS by 100
     assert made["GetSchedule"] == 120
+
+
+def test_a_job_that_a_rule_fires_is_caught_up_from_its_first_delivery_on(
+    store: Store, clock: SettableClock, context: Contexts, group: Any, sent: list[dict[str, Any]]
+) -> None:
+    group("other", State="DISABLED")
+    boto3.client("events").put_rule(Name="nightly", ScheduleExpression="cron(0 * * * ? *)")
+
+    @job("export", overlap="queue", catch_up="all")
+    def handler(run: Run) -> None:
+        pass
+
+    clock.set("2026-11-29T09:00:05Z")
+    first = handler(rule_event("nightly", "2026-11-29T09:00:00Z"), context())
+    assert first["outcome"] == "succeeded"
+    clock.set("2026-11-29T11:30:00Z")
+    resumer.handler({}, context("50s"))
+    assert slots(sent) == ["2026-11-29T10:00:00Z", "2026-11-29T11:00:00Z"]
+    assert {"arn:aws:events:eu-west-1:123456789012:rule/nightly"} == {
+        event["schedule"] for event in sent
+    }
+    sent.clear()
+    boto3.client("events").delete_rule(Name="nightly")
+    counts = resumer.handler({}, context("50s"))
+    assert (counts["faults"], sent) == (1, [])
 
 
 def test_the_group_is_known_by_the_job_of_its_input(
