@@ -18,14 +18,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from anarchon_ddb import registry
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.errors import InvalidScheduleError, StoreError
+from anarchon_ddb.listing import Listing, Registered
 from anarchon_ddb.schedule import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from anarchon_ddb.records import Head
-    from anarchon_ddb.schedule import Schedule
     from anarchon_ddb.store import Store
 
 GROUP_SETTING = "ANARCHON_SCHEDULE_GROUP"
@@ -37,50 +37,6 @@ RULE_EVENT_AGE_S = 86_400
 """How long a rule tries to deliver where its target sets nothing."""
 
 _CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 3})
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """One schedule of the group, of one job."""
-
-    job: str
-    """The job, or an instance of it."""
-    name: str
-    arn: str
-    schedule: Schedule
-    is_enabled: bool
-    function: str
-    """The ARN of the function that runs the job."""
-    params: Mapping[str, Any]
-    since: datetime
-    """Created or last modified: what was due before is not known."""
-    flexible_s: int
-    """The width of its flexible time window."""
-    event_age_s: int
-    """How long Scheduler tries to deliver, and Lambda then keeps the event, together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The group as far as it was read."""
-
-    registered: tuple[Registered, ...] = ()
-    faults: tuple[str, ...] = ()
-    """What could not be read or understood, in words; the rest is listed all the same."""
-    is_complete: bool = False
-    """False if the list or a schedule is missing: then nothing follows from an absence."""
-
-    def with_more(self, other: Listing) -> Listing:
-        """Return both lists as one."""
-        return Listing(
-            self.registered + other.registered,
-            self.faults + other.faults,
-            self.is_complete and other.is_complete,
-        )
-
-    def of(self, job: str) -> list[Registered]:
-        """Return the schedules of a job."""
-        return [entry for entry in self.registered if entry.job == job]
 
 
 @dataclass(slots=True)
