@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, tzinfo
 
-    from anarchon_ddb.group import Registered
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.records import Head
 
 

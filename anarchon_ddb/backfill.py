@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from anarchon_ddb.by_hand import Caller
-    from anarchon_ddb.group import Registered
     from anarchon_ddb.history import Row
+    from anarchon_ddb.listing import Registered
 
 MOST_SLOTS = 10_000
 """More than this in one plan is a mistake in the dates."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from anarchon_ddb.events import Cause
-    from anarchon_ddb.group import Registered
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.store import Store
 
 POLL_S = 2.0

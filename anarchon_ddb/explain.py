@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, tzinfo
 
-    from anarchon_ddb.group import Registered
     from anarchon_ddb.history import Row
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.store import Store
 
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from anarchon_ddb.catch_up import Policy
-    from anarchon_ddb.group import Listing, Registered
     from anarchon_ddb.history import Row
+    from anarchon_ddb.listing import Listing, Registered
     from anarchon_ddb.schedule import Schedule
     from anarchon_ddb.store import Store
 
-WORKERS = 16
-"""Calls at once: a job's last run is one query."""
+WORKERS = 10
+"""Calls at once: as many as the SDK keeps connections."""
 
 _MINUTE = timedelta(minutes=1)
 _FORWARD = "does not exist that day: the clock is set forward; no slot"

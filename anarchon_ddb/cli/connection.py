@@ -19,9 +19,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from anarchon_ddb.cli.options import LAST, OpsCommand, json_option, where_options
 from anarchon_ddb.cli.screen import Screen
 from anarchon_ddb.errors import StoreError
-from anarchon_ddb.group import GROUP_SETTING, Listing, ScheduleGroup
+from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.history import latest_slot
+from anarchon_ddb.listing import Listing
 from anarchon_ddb.overview import WORKERS
+from anarchon_ddb.records import Head
 from anarchon_ddb.store import TABLE_SETTING, Store
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from anarchon_ddb.clock import Clock
-    from anarchon_ddb.group import Registered
+    from anarchon_ddb.listing import Registered
 
 STACK_SETTING = "ANARCHON_STACK"
 _CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3})
@@ -99,7 +101,9 @@ class Connection:
                 )
             _ = self.store.client  # made before threads ask for it
             group = ScheduleGroup(self.store, self.group, workers=WORKERS, with_ages=False)
-            listing = group.refresh(lambda: True)
+            heads = self.store.read_heads(self.store.jobs_of_rules()).values()
+            rules = group.rules(head for head in heads if isinstance(head, Head))
+            listing = group.refresh(lambda: True).with_more(rules)
             if not listing.registered and listing.faults:
                 raise StoreError(listing.faults[0])
             self._listing = listing

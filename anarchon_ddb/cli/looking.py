@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from anarchon_ddb.group import Registered
     from anarchon_ddb.history import Row
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.overview import JobRow, Upcoming
 
 STATES = sorted(OPEN_STATES | TERMINAL_STATES)

@@ -10,8 +10,8 @@ from anarchon_ddb.records import Damaged, Head
 
 if TYPE_CHECKING:
     from anarchon_ddb.explain import Story
-    from anarchon_ddb.group import Registered
     from anarchon_ddb.history import Row
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.overview import JobRow, Upcoming
     from anarchon_ddb.records import RunRecord
     from anarchon_ddb.timeline import Bar, Timeline
