@@ -141,7 +141,8 @@ def _item(slot: str, row: Row | None, only: Collection[Kind], oldest: str, *, fo
         if slot < oldest:
             return Item(slot, "leave", f"{why}, older than the retention")
         return Item(slot, "run" if "missing" in only else "leave", why)
-    why = f"{row.state} ({row.reason})" if row.reason not in {None, row.state} else row.state
+    told = row.reason not in {None, row.state, "done"}
+    why = f"{row.state} ({row.reason})" if told else row.state
     if records.is_open(row):
         return Item(slot, "leave", f"{row.state}: it goes on by itself")
     if _KIND_OF_STATE.get(row.state) in only:

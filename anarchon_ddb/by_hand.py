@@ -97,8 +97,15 @@ class Caller:
             raise StoreError(f"{self.function} could not be invoked: {fault}. {advice}")
 
 
-def caller(store: Store, job: str, entries: Sequence[Registered]) -> Caller:
+def caller(
+    store: Store, job: str, entries: Sequence[Registered], *, even_paused: bool = False
+) -> Caller:
     """Return who sends slots of a job: the function its schedule names, or its last run's.
+
+    Parameters
+    ----------
+    even_paused : bool
+        For one that sends nothing.
 
     Raises
     ------
@@ -107,7 +114,7 @@ def caller(store: Store, job: str, entries: Sequence[Registered]) -> Caller:
     """
     found = store.read_heads([job])[job]
     head = found if isinstance(found, Head) else Head(job)
-    if gate.is_paused(head, store.clock.now_ms()):
+    if not even_paused and gate.is_paused(head, store.clock.now_ms()):
         note = f" ({head.pause_note})" if head.pause_note else ""
         raise RefusedError(
             f"{job} is paused{note}: the function would skip the slot. Unpause it first: "

@@ -49,7 +49,7 @@ class JobRow:
     @property
     def policy(self) -> Policy | None:
         """The part of its policy that its head keeps; None before its first run."""
-        if isinstance(self.head, Damaged) or not self.head.rev:
+        if isinstance(self.head, Damaged) or not (self.head.rev or self.head.policy):
             return None
         return catch_up.policy_of(self.head)
 

@@ -76,7 +76,7 @@ def backfill_command(
     entries = on.entries(job) if on.group else ()
     if not entries and (not only or "missing" in only):
         on.screen.warn("no schedule of the job is known: what is missing can't be told")
-    caller = by_hand.caller(on.store, job, entries)
+    caller = by_hand.caller(on.store, job, entries, even_paused=dry_run)
     items = backfill.plan(caller, start, end, only=only or backfill.KINDS, force=force)
     todo = [item for item in items if item.action != "leave"]
     if not on.screen.as_json:

@@ -21,7 +21,6 @@ from anarchon_ddb.cli.screen import Screen
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.history import latest_slot
-from anarchon_ddb.listing import Listing
 from anarchon_ddb.overview import WORKERS
 from anarchon_ddb.records import Head
 from anarchon_ddb.store import TABLE_SETTING, Store
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from anarchon_ddb.clock import Clock
-    from anarchon_ddb.listing import Registered
+    from anarchon_ddb.listing import Listing, Registered
 
 STACK_SETTING = "ANARCHON_STACK"
 _CONFIG = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3})

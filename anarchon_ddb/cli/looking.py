@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from rich.console import RenderableType
-
+    from anarchon_ddb.cli.screen import Cell
     from anarchon_ddb.history import Row
     from anarchon_ddb.listing import Registered
     from anarchon_ddb.overview import JobRow, Upcoming
@@ -57,7 +56,7 @@ def jobs_command(on: Connection) -> None:
         on.screen.line(f"The group {on.group} has no schedule whose Input names a job.")
         return
     on.screen.table(
-        ("JOB", "LAST RUN", "OPEN", "NEXT SLOT", "POLICY", "SCHEDULE"),
+        ("JOB", "LAST RUN", "?OPEN", "NEXT SLOT", "?POLICY", "SCHEDULE"),
         [_job_cells(row, now_ms) for row in rows],
     )
     for row in rows:
@@ -77,8 +76,8 @@ def _warn_of_replicas(on: Connection) -> None:
         )
 
 
-def _job_cells(row: JobRow, now_ms: int) -> list[str | RenderableType]:
-    last: str | RenderableType = "-"
+def _job_cells(row: JobRow, now_ms: int) -> list[Cell]:
+    last: Cell = "-"
     if row.last is not None:
         last = state(history.condition(row.last, now_ms))
     following = "-" if row.next_slot is None else relative(to_ms(row.next_slot), now_ms)
@@ -160,7 +159,7 @@ def _has_rate(entries: Sequence[Registered]) -> bool:
     return any(entry.schedule.period is not None for entry in entries)
 
 
-def _next_cells(one: Upcoming, now_ms: int, *, several: bool) -> list[str | RenderableType]:
+def _next_cells(one: Upcoming, now_ms: int, *, several: bool) -> list[Cell]:
     local = f"{one.local:%a %Y-%m-%d %H:%M:%S}"
     schedule = [one.schedule] if several else []
     if one.slot is None:
@@ -202,14 +201,14 @@ def runs_command(
         on.screen.line(f"{job} has no run{wanted}{after}.")
         return
     on.screen.table(
-        ("SLOT", "STATE", ">TRY", ">TOOK", ">DONE", "NOTE"),
+        ("SLOT", "STATE", ">ATT", "?>TOOK", "?>DONE", "NOTE"),
         [run_cells(row, now_ms) for row in page.rows],
     )
     if page.has_more:
         on.screen.line(f"There are more: these are the newest {limit}. Use --limit or --since.")
 
 
-def run_cells(row: Row, now_ms: int) -> list[str | RenderableType]:
+def run_cells(row: Row, now_ms: int) -> list[Cell]:
     """Return a run as a line of a table."""
     told = state(history.condition(row, now_ms))
     if isinstance(row, Damaged):
@@ -246,12 +245,12 @@ def open_command(on: Connection) -> None:
         on.screen.line("No run is open.")
         return
     on.screen.table(
-        ("JOB", "SLOT", "STATE", ">TRY", "LEASE", ">DONE", "NOTE"),
+        ("JOB", "SLOT", "STATE", "?>ATT", "LEASE", "?>DONE", "NOTE"),
         [_open_cells(row, now_ms) for row in rows],
     )
 
 
-def _open_cells(row: Row, now_ms: int) -> list[str | RenderableType]:
+def _open_cells(row: Row, now_ms: int) -> list[Cell]:
     slot, told, attempt, _, done, note = run_cells(row, now_ms)
     return [row.job, slot, told, attempt, _lease(row, now_ms), done, note]
 
@@ -307,4 +306,4 @@ def _bullets(on: Connection, sentences: Sequence[str]) -> None:
     from rich.padding import Padding  # noqa: PLC0415 - with the console only
 
     for sentence in sentences:
-        on.screen.console.print(Padding(text(sentence), (0, 0, 0, 2)))
+        on.screen.console.print(Padding(text(sentence), (0, 0, 0, 2), expand=False))

@@ -140,7 +140,8 @@ class OpsCommand(click.Command):
         """Write both sections."""
         own: list[tuple[str, str]] = []
         where: list[tuple[str, str]] = []
-        for param in self.get_params(ctx):
+        params = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for param in sorted(params, key=lambda param: param.name in _OF_ALL):
             record = param.get_help_record(ctx)
             if record is not None:
                 (where if isinstance(param, Where) else own).append(record)
@@ -149,6 +150,9 @@ class OpsCommand(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
 
+
+_OF_ALL = ("yes", "as_json", "help")
+"""Shown behind a command's own options."""
 
 _WHERE: tuple[tuple[str, str, str], ...] = (
     ("--stack", "NAME", "The stack: its table and its schedules. [env: ANARCHON_STACK]"),

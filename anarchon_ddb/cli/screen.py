@@ -7,7 +7,6 @@ as wide as the terminal; into a pipe nothing is cut.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,14 @@ from anarchon_ddb.cli.clean import clean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    Cell = str | Text
+
+_GAP = 2
+_LAST_AT_LEAST = 14
 _PIPE_WIDTH = 400
 
 STYLES = {
@@ -69,11 +73,6 @@ class Screen:
             )
         return self._console
 
-    @property
-    def width(self) -> int:
-        """Columns that a picture may have."""
-        return shutil.get_terminal_size((100, 24)).columns
-
     def data(self, value: Any) -> None:
         """Print a result as JSON; all beyond ASCII is escaped."""
         click.echo(json.dumps(value, indent=2))
@@ -86,41 +85,71 @@ class Screen:
         """Print what is beside the result."""
         click.echo(f"Note: {clean(text)}", err=True)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | RenderableType]]) -> None:
-        """Print a table; a column's name with ``>`` is aligned to the right.
-
-        The last column gives way when the terminal is narrow; the others are never cut.
-        """
-        self.console.print(make_table(columns, rows), soft_wrap=False)
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        """Print a table, see ``make_table``."""
+        self.console.print(make_table(columns, rows, self.console.width))
 
 
-def make_table(columns: Sequence[str], rows: Sequence[Sequence[str | RenderableType]]) -> Table:
-    """Return a table without lines around it."""
-    from rich import box  # noqa: PLC0415
+def make_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> Table:
+    """Return a table without lines, no wider than the terminal.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names. ``>`` aligns to the right. ``?`` may be left out, the rightmost first, where the
+        terminal is too narrow. The last column is wrapped; the others are never cut.
+    rows : sequence
+        Cells as text, cleaned here, or as ``text`` and ``state`` make them. A column without any
+        content is left out.
+    """
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        is_last = index == len(columns) - 1
+    cells = [[text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    shown = _fitting(columns, cells, width)
+    for index in shown:
+        is_last = index == shown[-1]
         table.add_column(
-            column.lstrip(">"),
-            justify="right" if column.startswith(">") else "left",
-            no_wrap=True,
-            overflow="ellipsis" if is_last else "fold",
-            min_width=None if is_last else len(column.lstrip(">")),
+            columns[index].lstrip("?>"),
+            justify="right" if ">" in columns[index] else "left",
+            no_wrap=not is_last,
+            overflow="fold",
+            min_width=None if is_last else _width(columns, cells, index),
         )
-    for row in rows:
-        table.add_row(*(cell if not isinstance(cell, str) else text(cell) for cell in row))
+    for row in cells:
+        table.add_row(*(row[index] for index in shown))
     return table
 
 
-def text(value: str, style: str = "") -> RenderableType:
+def _fitting(columns: Sequence[str], cells: Sequence[Sequence[Text]], width: int) -> list[int]:
+    """Choose the columns that are shown."""
+    last = len(columns) - 1
+    shown = [
+        index
+        for index in range(len(columns))
+        if not cells or index == 0 or any(row[index].plain for row in cells)
+    ]
+    widths = {index: _width(columns, cells, index) for index in shown}
+    if last in widths:
+        widths[last] = min(widths[last], _LAST_AT_LEAST)
+    for index in reversed([index for index in shown if columns[index].startswith("?")]):
+        if sum(widths[kept] + _GAP for kept in shown) - _GAP <= width:
+            break
+        shown.remove(index)
+    return shown
+
+
+def _width(columns: Sequence[str], cells: Sequence[Sequence[Text]], index: int) -> int:
+    return max([len(columns[index].lstrip("?>")), *(row[index].cell_len for row in cells)])
+
+
+def text(value: str, style: str = "") -> Text:
     """Return a text, cleaned, in a colour."""
     from rich.text import Text  # noqa: PLC0415
 
     return Text(clean(value), style=style)
 
 
-def state(told: str) -> RenderableType:
+def state(told: str) -> Text:
     """Return a state in its colour."""
     return text(told, style_of(told))

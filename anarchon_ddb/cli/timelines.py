@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from anarchon_ddb.cli.options import JOB, Moment
 from anarchon_ddb.cli.screen import STYLES, state
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.timeline import timeline
+from anarchon_ddb.wording import span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from anarchon_ddb.timeline import Bar, Timeline
 
@@ -58,38 +61,63 @@ def timeline_command(
 
 def _draw(on: Connection, found: Timeline, limit: int) -> None:
     if not found.bars:
-        on.screen.line(
-            f"{found.job} has no run since {from_ms(found.since_ms):%Y-%m-%d %H:%M} UTC."
-        )
+        on.screen.line(f"{found.job} has no run since {moment(found.since_ms)}.")
         return
     bars = found.bars[-limit:]
-    start_ms = min(bar.start_ms for bar in bars)
-    end_ms = max(*(bar.end_ms for bar in bars), start_ms + 1000)
-    width = max(20, on.screen.width - 50)
-    axis = f"{from_ms(start_ms):%m-%d %H:%M}".ljust(width - 11) + f"{from_ms(end_ms):%m-%d %H:%M}"
+    taken = len(bars[0].slot) + max(len("STATE"), *(len(bar.told) for bar in bars)) + 2 * _GAP
+    axis = _axis(bars, max(20, min(_WIDEST, on.screen.console.width) - taken))
     on.screen.table(
-        ("SLOT", "STATE", axis),
-        [[bar.slot, state(bar.told), _drawn(bar, start_ms, end_ms, width)] for bar in bars],
+        ("SLOT", "STATE", axis.header),
+        [[bar.slot, state(bar.told), _drawn(bar, axis)] for bar in bars],
     )
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     left_out = len(found.bars) - len(bars)
     more = f"; {left_out} older ones are not shown (--limit, --html)" if left_out else ""
     on.screen.line(f"{len(found.bars)} runs: {counts}{more}")
-    on.screen.line("█ succeeded  ▓ stopped early  ▒ running  ✗ failed or lost  · due")
+    on.screen.line("· due  █ succeeded  ▓ stopped early  ▒ running  ✗ failed or lost  ░ not run")
 
 
-def _drawn(bar: Bar, start_ms: int, end_ms: int, width: int) -> RenderableType:
+_GAP = 2
+_WIDEST = 160
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """Where an instant is drawn: on one axis of time, or as the time since each run was due."""
+
+    width: int
+    start_ms: int | None
+    """None where each run has its own beginning."""
+    length_ms: int
+    header: str
+
+    def column(self, bar: Bar, at_ms: int) -> int:
+        start_ms = bar.slot_ms if self.start_ms is None else self.start_ms
+        return min(self.width - 1, max(0, (at_ms - start_ms) * self.width // self.length_ms))
+
+
+def _axis(bars: Sequence[Bar], width: int) -> _Axis:
+    """Choose the axis: where runs are short beside the time between them, each begins at 0."""
+    start_ms = min(bar.start_ms for bar in bars)
+    end_ms = max(*(bar.end_ms for bar in bars), start_ms + 1_000)
+    longest_ms = max(*(bar.end_ms - bar.slot_ms for bar in bars), 1_000)
+    if longest_ms * 3 < end_ms - start_ms:
+        end = f"{span(longest_ms)} after"
+        return _Axis(width, None, longest_ms, "due" + end.rjust(width - 3))
+    first, last = (f"{from_ms(at_ms):%m-%d %H:%M}" for at_ms in (start_ms, end_ms))
+    return _Axis(width, start_ms, end_ms - start_ms, first + last.rjust(width - len(first)))
+
+
+def _drawn(bar: Bar, axis: _Axis) -> Text:
     """Draw the attempts of a run; a short one is one sign wide."""
     from rich.text import Text  # noqa: PLC0415 - with the console only
 
-    def column(at_ms: int) -> int:
-        return min(width - 1, max(0, (at_ms - start_ms) * width // (end_ms - start_ms)))
-
-    cells = [" "] * width
-    styles = [""] * width
-    cells[column(bar.slot_ms)] = "·"
+    cells = [" "] * axis.width
+    styles = [""] * axis.width
+    cells[axis.column(bar, bar.slot_ms)] = "·"
     for segment in bar.segments:
-        first, last = column(segment.start_ms), column(segment.end_ms)
+        first = axis.column(bar, segment.start_ms)
+        last = axis.column(bar, segment.end_ms)
         for index in range(first, max(first + 1, last)):
             cells[index] = _SIGNS.get(segment.outcome, "░")
             styles[index] = STYLES.get(segment.outcome, "")

@@ -21,12 +21,13 @@ from anarchon_ddb.wording import span
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
+    from anarchon_ddb.cli.screen import Cell
     from anarchon_ddb.watching import Look
 
-_BAR = 16
+_BAR = 8
 
 
 @connected(
@@ -51,7 +52,7 @@ def watch_command(on: Connection, job: str | None, interval: float, once: bool) 
     if on.screen.as_json:
         _print_lines(on, watch, interval, once=once)
     elif once or not sys.stdout.isatty():
-        on.screen.console.print(_table(watch.look()))
+        on.screen.console.print(_table(watch.look(), on.screen.console.width))
     else:
         _live(on, watch, interval)
 
@@ -71,22 +72,23 @@ def _live(on: Connection, watch: Watch, interval: float) -> None:
     with Live(console=on.screen.console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_table(watch.look()), refresh=True)
+                live.update(_table(watch.look(), live.console.width), refresh=True)
                 on.clock.sleep(interval)
         except KeyboardInterrupt:
             return
 
 
-def _table(looks: Sequence[Look]) -> Table | RenderableType:
+def _table(looks: Sequence[Look], width: int) -> Table | Text:
     if not looks:
         return text("No run is open.")
     return make_table(
-        ("JOB", "SLOT", "STATE", "PROGRESS", ">DONE", ">RATE", ">ETA", ">LEASE"),
+        ("JOB", "SLOT", "STATE", "PROGRESS", ">ETA", "?>RATE", "?>DONE", ">LEASE"),
         [_cells(look) for look in looks],
+        width,
     )
 
 
-def _cells(look: Look) -> list[str | RenderableType]:
+def _cells(look: Look) -> list[Cell]:
     row = look.row
     told = state(history.condition(row, look.now_ms))
     if isinstance(row, Damaged):
@@ -98,9 +100,9 @@ def _cells(look: Look) -> list[str | RenderableType]:
         row.slot,
         told,
         _bar(look.share),
-        progress(row) or "-",
-        "-" if look.rate_per_s is None else _rate(look.rate_per_s),
         "-" if look.eta_ms is None else span(look.eta_ms),
+        "-" if look.rate_per_s is None else _rate(look.rate_per_s),
+        progress(row) or "-",
         lease,
     ]
 
@@ -111,7 +113,7 @@ def _rate(per_s: float) -> str:
     return f"{per_s:.1f}/s" if per_s < 10 else f"{per_s:,.0f}/s"
 
 
-def _bar(share: float | None) -> RenderableType:
+def _bar(share: float | None) -> Text:
     if share is None:
         return text("-")
     full = round(share * _BAR)
