@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Row = RunRecord | Damaged
 
-FIRST_SLOT = "0000"
-LAST_SLOT = "9999-12-31T23:59:59Z"
+FIRST_SLOT, LAST_SLOT = "", "~"
+"""Before and behind every slot, and what else a damaged key may hold."""
 
 
 @dataclass(frozen=True, slots=True)

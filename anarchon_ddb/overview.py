@@ -120,7 +120,7 @@ def upcoming(
     for entry in entries:
         if entry.is_enabled:
             found += _coming(entry, now, count, last)
-    found.sort(key=lambda one: one.slot or one.local.replace(tzinfo=load(one.zone)))
+    found.sort(key=_order)
     kept: list[Upcoming] = []
     slots = 0
     for one in found:
@@ -129,6 +129,13 @@ def upcoming(
             break
         kept.append(one)
     return kept
+
+
+def _order(one: Upcoming) -> tuple[datetime, bool]:
+    """Sort by instant. A gap ends where the slot behind it may be: it comes before that."""
+    # Compared in UTC: Python calls a time in a gap unequal to every other.
+    instant = one.slot or one.local.replace(tzinfo=load(one.zone)).astimezone(UTC)
+    return instant, one.slot is not None
 
 
 def _coming(entry: Registered, now: datetime, count: int, last: Row | None) -> list[Upcoming]:

@@ -258,6 +258,8 @@ TRACE = Write(
         "#state = :state",
         "#reason = :reason",
         "#attempt = :zero",
+        # A person's write compares it: what is absent equals nothing.
+        "#lease_until = :zero",
         "#cause = :cause",
         "#finished_at = :now",
         "#expires_at = :expires_at",
