@@ -54,14 +54,7 @@ def test_jobs_shows_each_job_with_its_schedule_last_run_and_pause(
     answer = ops("jobs")
     assert answer.code == 0
     export, off, rollup, paused = answer.out.splitlines()[1:]
-    found_words = ("export", "running", "in 12 h 59 min", "skip", "at 02:00, every day, Europe")
-    for word in found_words:
-        "export",
-        "running",
-        "in 12 h 59 min",
-        "skip",
-        "at 02:00, every day, Europe/Berlin",
-    ):
+    for word in ("running", "in 12 h 59 min", "skip", "at 02:00, every day, Europe/Berlin"):
         assert word in export
     assert "(disabled)" in off
     assert "paused" in rollup
