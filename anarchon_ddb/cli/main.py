@@ -30,7 +30,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "jobs": ("looking", "List the jobs: schedule, next slot, last run, open runs, pause."),
         "next": ("looking", "List a job's coming slots, on its own clock and in UTC."),
         "runs": ("looking", "List a job's runs, newest first."),
-        "open": ("looking", "List the open runs of all jobs."),
+        "open": ("looking", "List the open runs of all jobs, the oldest slot first."),
         "explain": ("looking", "Tell the story of one slot: what happened, why, what comes next."),
         "watch": ("watch", "Watch the open runs go on."),
         "timeline": ("timelines", "Draw runs and attempts as bars over time."),
