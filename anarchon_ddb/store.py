@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
 
+from anarchon_ddb import transaction
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
@@ -34,7 +35,7 @@ from anarchon_ddb.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from anarchon_ddb.protocol import Write
     from anarchon_ddb.records import Value
@@ -47,6 +48,7 @@ READ_TIMEOUT_S = 2.0
 TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
+_CANCELLED = "TransactionCanceledException"
 _TRANSIENT = frozenset(
     {
         "InternalServerError",
@@ -56,6 +58,8 @@ _TRANSIENT = frozenset(
         "ServiceUnavailable",
         "ThrottlingException",
         "LimitExceededException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
     }
 )
 _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -188,20 +192,58 @@ class Store:
         StoreError
             If it is unknown whether it was stored.
         """
+        request = self.action(key, write, values) | {"ReturnValues": returning}
+        reply = self._patiently("UpdateItem", request, patience_ms)
+        return None if reply is None else reply.get("Attributes", {})
+
+    def action(
+        self, key: RunKey | HeadKey, write: Write, values: Mapping[str, Value]
+    ) -> dict[str, Any]:
+        """Return a write as DynamoDB takes it, alone or as a part of a transaction.
+
+        One that sets nothing is a ``ConditionCheck``.
+        """
         named = {
             f":{name}": to_wire(value) for name, value in {**write.constants, **values}.items()
         }
-        request = {
+        updates = {"UpdateExpression": write.update} if write.sets else {}
+        return {
             "TableName": self.table,
             "Key": key.wire,
-            "UpdateExpression": write.update,
+            **updates,
             "ConditionExpression": write.condition,
             "ExpressionAttributeNames": write.names,
             "ExpressionAttributeValues": named,
-            "ReturnValues": returning,
         }
-        reply = self._patiently("UpdateItem", request, patience_ms)
-        return None if reply is None else reply.get("Attributes", {})
+
+    def transact(
+        self, items: Sequence[transaction.Item], token: str, *, patience_ms: int = 0
+    ) -> tuple[transaction.Reason, ...] | None:
+        """Send one transaction.
+
+        Parameters
+        ----------
+        items : sequence of dict
+            Its actions, as ``TransactWriteItems`` takes them.
+        token : str
+            The ``ClientRequestToken``: DynamoDB takes a second try of it as done.
+
+        Returns
+        -------
+        tuple or None
+            None if it was stored; if it was refused, code and message for each item.
+
+        Raises
+        ------
+        StoreError
+            If it is unknown whether it was stored, or the request itself is not valid.
+        """
+        request = {"TransactItems": list(items), "ClientRequestToken": token}
+        try:
+            self._patiently("TransactWriteItems", request, patience_ms)
+        except _CancelledError as cancelled:
+            return cancelled.reasons
+        return None
 
     def claim(
         self, key: RunKey, write: Write, values: Mapping[str, Value], *, patience_ms: int = 0
@@ -295,13 +337,16 @@ class Store:
         except (ClientError, BotoCoreError) as error:
             if _code(error) == _REFUSED:
                 return None
+            reasons = _reasons(error)
+            if any(code not in transaction.TRANSIENT | {"None"} for code, _ in reasons):
+                raise _CancelledError(reasons) from error
             raise self._explained(operation, error) from error
 
     def _explained(self, operation: str, error: Exception) -> StoreError:
         code = _code(error)
         advice = _ADVICE.get(code, "").format(operation=operation)
         region = self._region()
-        transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
+        transient = code in _TRANSIENT | {_CANCELLED} or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
@@ -321,6 +366,27 @@ def _answered(error: Exception) -> dict[str, str]:
     """Return the error that the service answered; empty if it did not answer at all."""
     answer: Mapping[str, Any] = error.response if isinstance(error, ClientError) else {}
     return cast("dict[str, str]", answer.get("Error", {}))
+
+
+class _CancelledError(Exception):
+    """A transaction was refused, for what a further try would not mend."""
+
+    def __init__(self, reasons: tuple[transaction.Reason, ...]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+def _reasons(error: Exception) -> tuple[transaction.Reason, ...]:
+    """Return why each action of a transaction was refused; empty for any other error."""
+    # pynamodb's own error keeps the answer in its cause only.
+    answered = error.__cause__ if isinstance(error.__cause__, ClientError) else error
+    response: Mapping[str, Any] = answered.response if isinstance(answered, ClientError) else {}
+    if response.get("Error", {}).get("Code") != _CANCELLED:
+        return ()
+    return tuple(
+        (reason.get("Code") or "None", reason.get("Message") or "")
+        for reason in response.get("CancellationReasons", ())
+    )
 
 
 def _code(error: Exception) -> str:
