@@ -230,7 +230,7 @@ class _Explorer:
 
     def _check_stops(self, execution: Execution, told: str) -> None:
         if execution.stops_raised > 1:
-            raise CrashFound(f"{told}: {SWALLOWED}", ())
+            raise CrashFound(f"{told}: {SWALLOWED}{self._repeat(())}", ())
 
     def _compare(
         self, execution: Execution, final: FinalRun, told: str, kills: tuple[str, ...]
@@ -246,12 +246,11 @@ class _Explorer:
         raise CrashFound(f"{told}: {found}{self._repeat(kills)}", kills)
 
     def _repeat(self, kills: tuple[str, ...]) -> str:
-        if not kills:
-            return ""
         name = getattr(self._first.job, "__name__", "handler")
         at = repr(kills[0] if len(kills) == 1 else list(kills)).replace("'", '"')
+        how = f"kill_at={at}" if kills else "stop_early=True"
         clock = ", clock=clock" if self._has_clock else ""
-        return f'\nto repeat it: drive({name}, "{iso(self._first.slot)}", kill_at={at}{clock})'
+        return f'\nto repeat it: drive({name}, "{iso(self._first.slot)}", {how}{clock})'
 
 
 def _pairs(traces: dict[str, list[str]], limit: int) -> list[list[str]]:

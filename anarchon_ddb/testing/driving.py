@@ -26,12 +26,13 @@ class Drive:
     """The run as it is stored at the end."""
 
 
-def drive(
+def drive(  # noqa: PLR0913  each is a keyword of its own
     handler: Job,
     slot: datetime | str,
     *,
     timeout: Duration = "15m",
     kill_at: str | Sequence[str] | None = None,
+    stop_early: bool = False,
     max_invocations: int = 100,
     clock: SettableClock | None = None,
     instance: str | None = None,
@@ -59,6 +60,8 @@ def drive(
         (the gate); other calls have the operation's name, or the function's that is marked as
         ``outside``. With ``kill_at``, even if it is empty, the job runs in a child process: what it
         writes to memory is lost, and a function that outlives its timeout is killed there.
+    stop_early : bool
+        Leave no time for a second batch, in any invocation. Runs in a child process, too.
     max_invocations : int
         Give up after so many.
     clock : SettableClock, optional
@@ -90,12 +93,12 @@ def drive(
         handler, slot, timeout=timeout, clock=clock, instance=instance, params=params
     )
     execution.max_invocations = max_invocations
-    if kill_at is None:
+    if kill_at is None and not stop_early:
         run = execution.run_here()
         return Drive(tuple(execution.attempts), run)
-    execution.kills = [
-        as_point(kill) for kill in ([kill_at] if isinstance(kill_at, str) else kill_at)
-    ]
+    kills = [kill_at] if isinstance(kill_at, str) else kill_at or []
+    execution.kills = [as_point(kill) for kill in kills]
+    execution.stops = stop_early
     run = execution.run_in_sandboxes()
     if execution.kills:
         passed = ", ".join(map(str, execution.points))

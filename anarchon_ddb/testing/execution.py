@@ -130,8 +130,9 @@ class Execution:
         return self._run(self._invoke_here)
 
     def _run(self, invoke: Callable[[dict[str, Any]], Outcome]) -> FinalRun:
+        after = self.read()
         for _ in range(self.max_invocations):
-            before = self.read()
+            before = after
             outcome = invoke(self._next_event(before))
             after = self.read()
             self._note(before, after, outcome)
