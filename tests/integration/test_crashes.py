@@ -231,8 +231,8 @@ PLANTED: dict[str, tuple[Job, Callable[[], Any], str, tuple[str, ...]]] = {
         swallows,
         upserted,
         (
-            "stopped early after each batch: told to stop, it went on: the handler caught StopEarly. "
-            "Let it pass: `except Exception` does not catch it, a bare `except` and "
+            "stopped early after each batch: told to stop, it went on: the handler caught "
+            "StopEarly. Let it pass: `except Exception` does not catch it, a bare `except` and "
             "`except BaseException` do"
         ),
         (),
