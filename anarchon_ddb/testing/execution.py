@@ -191,7 +191,7 @@ class Execution:
     def _invoke_in_sandbox(self, event: dict[str, Any]) -> Outcome:
         if self._sandbox is None or not self._sandbox.is_alive:
             self._sandbox = Sandbox(self.job, self.clock, quiet=self.quiet)
-        order = Order(event, self.timeout_ms, self.stops)
+        order = Order(event, self.clock.now_ms(), self.timeout_ms, self.stops)
         outcome = self._sandbox.invoke(order, self._is_killed_at)
         if outcome.outcome.startswith("killed") and self.meanwhile is not None:
             self.meanwhile()

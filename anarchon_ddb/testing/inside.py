@@ -46,6 +46,7 @@ class Order:
     """One invocation that the child is to make."""
 
     event: dict[str, Any]
+    now_ms: int
     timeout_ms: int
     stops: bool
     """Leave no time for a second batch."""
@@ -123,6 +124,7 @@ def serve(connection: Connection, job: Job, clock: SettableClock, *, quiet: bool
 
 
 def _invoke(channel: Channel, job: Job, order: Order, clock: SettableClock) -> Outcome:
+    clock.set(from_ms(order.now_ms))
     channel.stops = 0
     channel.stops_each_batch = order.stops
     channel.context = LambdaContext(

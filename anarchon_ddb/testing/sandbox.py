@@ -17,8 +17,7 @@ from functools import cache
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any, Self
 
-from botocore.awsrequest import AWSPreparedRequest
-from botocore.compat import HTTPHeaders
+from botocore.awsrequest import AWSPreparedRequest, HeadersDict
 from botocore.httpsession import URLLib3Session
 
 from anarchon_ddb.clock import from_ms
@@ -132,7 +131,7 @@ class Sandbox:
         Outcome
             ``killed`` if that was so, ``killed at its timeout`` if its time was over first.
         """
-        deadline_ms = self._clock.now_ms() + order.timeout_ms
+        deadline_ms = order.now_ms + order.timeout_ms
         self._connection.send(order)
         while True:
             try:
@@ -188,7 +187,8 @@ def _send(
     event_name: str, method: str, url: str, headers: list[tuple[str, Any]], body: Any
 ) -> tuple[int, dict[str, str], bytes]:
     """Send a request of the child: to moto if it is active in this process, else as it says."""
-    request = AWSPreparedRequest(method, url, HTTPHeaders.from_pairs(headers), body, False)  # noqa: FBT003
+    sent: Any = HeadersDict(headers)
+    request = AWSPreparedRequest(method, url, sent, body, False)  # noqa: FBT003
     models = sys.modules.get("moto.core.models")
     response = models.botocore_stubber(event_name, request=request) if models else None
     if response is None:

@@ -49,12 +49,9 @@ def kill(points: Sequence[Point], index: int) -> str:
     if point.own and point.call in CHECKPOINTS:
         if point.phase == "after":
             return f"killed right after the checkpoint of batch {saved + 1} was saved"
-        done = "" if point.call == "commit" else " was done and before its checkpoint was saved"
-        return (
-            f"killed after batch {saved + 1}{done}"
-            if done
-            else (f"killed before batch {saved + 1} was committed")
-        )
+        if point.call == "commit":
+            return f"killed before batch {saved + 1} was committed"
+        return f"killed after batch {saved + 1} was done and before its checkpoint was saved"
     if point.own:
         return f"killed {when} {_STEPS.get(point.call, f'the write {point.call}')}"
     target = f" ({point.target})" if point.target else ""

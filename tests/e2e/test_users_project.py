@@ -132,16 +132,14 @@ class Throttled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    def batch_write_item(self, RequestItems: dict[str, list[Any]]) -> Any:
+    def batch_write_item(self, **request: dict[str, list[Any]]) -> Any:
+        asked = request["RequestItems"]
         answer = self.answers.pop(0) if self.answers else ""
         if answer == "throttled":
             error: Any = {"Error": {"Code": "ProvisionedThroughputExceededException"}}
             raise ClientError(error, "BatchWriteItem")
-        left = {table: writes[-7:] if answer else [] for table, writes in RequestItems.items()}
-        done = {
-            table: writes[: len(writes) - len(left[table])]
-            for table, writes in RequestItems.items()
-        }
+        left = {table: writes[-7:] if answer else [] for table, writes in asked.items()}
+        done = {table: writes[: len(writes) - len(left[table])] for table, writes in asked.items()}
         if any(done.values()):
             self._client.batch_write_item(RequestItems=done)
         return {"UnprocessedItems": {table: rest for table, rest in left.items() if rest}}
