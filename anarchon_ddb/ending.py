@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb import dispatch, metrics, protocol, records
-from anarchon_ddb.errors import LeaseLost, StopEarly, StoreError
+from anarchon_ddb.errors import Cancelled, Stop, StopEarly, StoreError
 from anarchon_ddb.schema import pack_attempts
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anarchon_ddb.clock import Clock
     from anarchon_ddb.lease import Lease
     from anarchon_ddb.options import Options
-    from anarchon_ddb.records import AttemptEnd, Released, RunRecord, Terminal
+    from anarchon_ddb.records import AttemptEnd, Released, RunRecord, Terminal, Value
     from anarchon_ddb.store import Store
 
 Result = dict[str, Any]
@@ -60,8 +60,19 @@ def result(
     return answer | ({"reason": reason} if reason else {})
 
 
-def end(held: Held, error: BaseException | None, *, has_progressed: bool) -> Result:
-    """Record how the handler ended; return the result, or raise what the handler raised.
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of an attempt."""
+
+    answer: Result
+    is_terminal: bool
+    """The run has ended: it leaves the gate."""
+    raised: BaseException | None = None
+    """What the handler raised: to be raised again, so that Lambda's own metrics see it."""
+
+
+def end(held: Held, error: BaseException | None, *, has_progressed: bool) -> Ended:
+    """Record how the handler ended.
 
     Parameters
     ----------
@@ -70,59 +81,102 @@ def end(held: Held, error: BaseException | None, *, has_progressed: bool) -> Res
     has_progressed : bool
         Whether it stored a new cursor in this attempt.
     """
+    if error is not None and not isinstance(error, Stop):
+        return _fail(held, error, strikes=1 if has_progressed else held.record.strikes)
     if error is None:
-        return _succeed(held)
-    if isinstance(error, LeaseLost):
-        return _overtaken(held, str(error))
-    if isinstance(error, StopEarly):
-        return _interrupt(held, error, has_progressed=has_progressed)
-    _fail(held, error, strikes=1 if has_progressed else held.record.strikes)
-    raise error
+        answer = close(held, "succeeded", "done")
+    elif isinstance(error, Cancelled):
+        answer = close(held, "cancelled", "cancelled")
+    elif isinstance(error, StopEarly):
+        answer = _stop_early(held, error, has_progressed=has_progressed)
+    else:
+        answer = overtaken(held, str(error))
+    return Ended(answer, answer["outcome"] in records.TERMINAL_STATES)
 
 
-def give_up(held: Held, reason: str) -> Result:
-    """End a run whose attempts used up its strikes, without running the handler once more."""
-    strikes = held.record.strikes - 1
-    at = (held.record.checkpoint or "the beginning")[:60]
-    explained = f"no progress at cursor {at} in {strikes} attempts"
-    if not _finish(held, "failed", reason, "failed", explained):
-        return _overtaken(held, "while giving up")
-    held.log.error("Run failed", extra={"outcome": "failed", "reason": reason, "strikes": strikes})
-    held.emit(_failed(held))
-    return held.result("failed", reason)
+def _stop_early(held: Held, stop: StopEarly, *, has_progressed: bool) -> Result:
+    if stop.reason == "timed_out":
+        return close(held, "failed", "timed_out")
+    return _interrupt(held, stop, has_progressed=has_progressed)
 
 
-def _succeed(held: Held) -> Result:
-    if not _finish(held, "succeeded", "done", "succeeded"):
-        return _overtaken(held, "its end was refused")
-    held.log.info("Run succeeded", extra={"outcome": "succeeded"})
-    held.emit({"RunsSucceeded": 1, **_totals(held)})
-    return held.result("succeeded")
+def close(held: Held, state: Terminal, reason: str) -> Result:
+    """End a run."""
+    ended: dict[Terminal, AttemptEnd] = {"succeeded": "succeeded", "cancelled": "cancelled"}
+    explained = None
+    if reason in {"stalled", "lost"}:
+        at = (held.record.checkpoint or "the beginning")[:60]
+        explained = f"no progress at cursor {at} in {held.record.strikes - 1} attempts"
+    if not _finish(held, state, reason, ended.get(state, "failed"), explained):
+        return overtaken(held, "its end was refused")
+    held.log.info("Run ended", extra={"outcome": state, "reason": reason})
+    if state == "succeeded":
+        held.emit({"RunsSucceeded": 1, **_totals(held)})
+    elif state == "failed":
+        held.emit(_failed(held))
+    return held.result(state, None if state == "succeeded" else reason)
+
+
+def skip(held: Held, reason: str) -> Result:
+    """End a run that is not to be run at all; its handler has not been called."""
+    if not _finish(held, "skipped", reason, "skipped"):
+        return overtaken(held, "its end was refused")
+    held.log.info("Slot skipped", extra={"outcome": "skipped", "reason": reason})
+    held.emit({"SlotsSkipped": 1})
+    return held.result("skipped", reason)
+
+
+def step_back(held: Held, state: Released, reason: str) -> Result:
+    """Let go of a run whose handler was not called: this attempt counts for nothing."""
+    record = held.record
+    stored = _let_go(
+        held,
+        state,
+        "waited",
+        until_ms=0,
+        strikes=record.strikes - 1,
+        clock_stops=True,
+    )
+    if not stored:
+        return overtaken(held, "its release was refused")
+    held.log.info("Not run now", extra={"outcome": state, "reason": reason})
+    return held.result(state, reason)
 
 
 def _interrupt(held: Held, stop: StopEarly, *, has_progressed: bool) -> Result:
-    if not _let_go(held, "interrupted", "interrupted", until_ms=0, forgive=has_progressed):
-        return _overtaken(held, "its interruption was refused")
-    held.log.info("Attempt interrupted", extra={"outcome": "interrupted", "reason": str(stop)})
+    stored = _let_go(
+        held,
+        "interrupted",
+        "interrupted",
+        until_ms=0,
+        strikes=0 if has_progressed else None,
+        clock_stops=stop.reason == "paused",
+    )
+    if not stored:
+        return overtaken(held, "its interruption was refused")
+    held.log.info(
+        "Attempt interrupted",
+        extra={"outcome": "interrupted", "reason": stop.reason, "detail": str(stop)},
+    )
     held.emit({"AttemptsInterrupted": 1})
-    if held.options.continuation == "self":
+    if held.options.continuation == "self" and stop.reason == "time_short":
         fault = dispatch.send(held.store, held.record.function, held.lease.key)
         if fault is not None:
             held.log.warning(
                 "The function could not be invoked to go on; the resumer will do it",
                 extra={"fault": fault},
             )
-    return held.result("interrupted", "time_short")
+    return held.result("interrupted", stop.reason)
 
 
-def _fail(held: Held, error: BaseException, *, strikes: int) -> None:
+def _fail(held: Held, error: BaseException, *, strikes: int) -> Ended:
     """Record a handler's error: a backoff, or the end of the run."""
     options = held.options
     decision = protocol.retry_decision(
         strikes,
         options.max_attempts,
         options.retry_delay,
-        random.random(),  # noqa: S311
+        random.random(),  # noqa: S311  spread, not secrecy
     )
     outcome = "retrying" if decision.again else "failed"
     held.log.error(
@@ -130,23 +184,26 @@ def _fail(held: Held, error: BaseException, *, strikes: int) -> None:
         exc_info=error,
         extra={"outcome": outcome, "strikes": strikes, "retry_in_s": decision.delay_ms / 1000},
     )
-    text = f"{type(error).__name__}: {error}"[: records.ERROR_TEXT_LIMIT]
+    stored = False
     try:
-        if decision.again:
-            until_ms = held.clock.now_ms() + decision.delay_ms
-            stored = _let_go(held, "retrying", "failed", until_ms=until_ms, explained=text)
-        else:
-            stored = _finish(held, "failed", "error", "failed", text)
+        stored = _record_failure(held, error, decision)
     except StoreError as fault:
         held.log.warning("The failure was not recorded; the lease will run out: %s", fault)
-        stored = False
-    if stored and not decision.again:
-        held.emit(_failed(held))
-    else:
-        held.emit({"AttemptsFailed": 1})
+    is_terminal = stored and not decision.again
+    held.emit(_failed(held) if is_terminal else {"AttemptsFailed": 1})
+    return Ended(held.result(outcome, "error"), is_terminal, error)
 
 
-def _overtaken(held: Held, detail: str) -> Result:
+def _record_failure(held: Held, error: BaseException, decision: protocol.RetryDecision) -> bool:
+    text = f"{type(error).__name__}: {error}"[: records.ERROR_TEXT_LIMIT]
+    if not decision.again:
+        return _finish(held, "failed", "error", "failed", text)
+    until_ms = held.clock.now_ms() + decision.delay_ms
+    return _let_go(held, "retrying", "failed", until_ms=until_ms, explained=text)
+
+
+def overtaken(held: Held, detail: str) -> Result:
+    """Tell that another invocation holds the run: nothing of this one was stored."""
     held.log.warning("Lease lost: %s", detail, extra={"outcome": "lost"})
     return held.result("lost", "lease_lost")
 
@@ -156,7 +213,7 @@ def _failed(held: Held) -> dict[metrics.Metric, float]:
 
 
 def _totals(held: Held) -> dict[metrics.Metric, float]:
-    duration_ms = held.clock.now_ms() - held.record.started_at
+    duration_ms = protocol.used_ms(held.record, held.clock.now_ms())
     return {"RunDuration": duration_ms / 1000, "RunAttempts": held.record.attempt}
 
 
@@ -164,7 +221,7 @@ def _finish(
     held: Held, state: Terminal, reason: str, ended: AttemptEnd, explained: str | None = None
 ) -> bool:
     now_ms = held.clock.now_ms()
-    values: dict[str, str | int] = {
+    values: dict[str, Value] = {
         "state": state,
         "reason": reason,
         "now": now_ms,
@@ -181,22 +238,29 @@ def _let_go(
     ended: AttemptEnd,
     *,
     until_ms: int,
-    forgive: bool = False,
+    strikes: int | None = None,
+    clock_stops: bool = False,
     explained: str | None = None,
 ) -> bool:
-    values: dict[str, str | int] = {
+    values: dict[str, Value] = {
         "state": state,
         "lease_until": until_ms,
         "due": max(until_ms, held.clock.now_ms()),
     }
-    write = protocol.let_go(forgive=forgive, explained=explained is not None)
+    if strikes is not None:
+        values["strikes"] = strikes
+    if clock_stops:
+        values["used_ms"] = protocol.used_ms(held.record, held.clock.now_ms())
+    write = protocol.let_go(
+        clock_stops=clock_stops, recount=strikes is not None, explained=explained is not None
+    )
     return _end_write(held, write, values, state, ended, explained)
 
 
 def _end_write(
     held: Held,
     write: protocol.Write,
-    values: dict[str, str | int],
+    values: dict[str, Value],
     state: str,
     ended: AttemptEnd,
     explained: str | None,

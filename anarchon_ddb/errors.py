@@ -35,6 +35,10 @@ class CheckpointTooLargeError(CheckpointError):
     """A cursor beyond the size limit. The stored one stays."""
 
 
+class RefusedError(AnarchonError):
+    """What a person asked for does not fit the state of the run, or it changed meanwhile."""
+
+
 class StoreError(AnarchonError):
     """The table could not be asked or did not answer: *unknown*, never *refused*.
 
@@ -55,7 +59,17 @@ class Stop(BaseException):
 
 
 class StopEarly(Stop):
-    """Time is short, or a stop was asked for: the run is left for the next invocation."""
+    """Time is short, or a stop was asked for: the run is left for the next invocation.
+
+    Attributes
+    ----------
+    reason : str
+        ``time_short``, ``paused``, or ``timed_out`` for a run that used up its own timeout.
+    """
+
+    def __init__(self, message: str, *, reason: str = "time_short") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LeaseLost(Stop):

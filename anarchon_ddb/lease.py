@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anarchon_ddb.clock import Clock
-    from anarchon_ddb.records import RunRecord
+    from anarchon_ddb.records import RunRecord, Value
     from anarchon_ddb.store import Store
 
 # A try of the SDK takes up to 3 s: one that starts later than this may not end in time.
@@ -58,6 +58,8 @@ class Lease:
         The run as the claim returned it.
     lease_ms : int
         How long the lease is, counted from its last write.
+    version : str
+        The job's version, stored with each cursor; empty if it has none.
     remaining_ms : callable
         The time that the invocation has left now.
     """
@@ -68,6 +70,7 @@ class Lease:
         record: RunRecord,
         *,
         lease_ms: int,
+        version: str,
         remaining_ms: Callable[[], int],
         clock: Clock,
     ) -> None:
@@ -82,6 +85,9 @@ class Lease:
         self._untold = self.past != record.attempts
         self._store = store
         self._lease_ms = lease_ms
+        self._version = version
+        self.until_ms = record.lease_until
+        self.stop_requested: str | None = record.stop_requested
         self._remaining_ms = remaining_ms
         self._clock = clock
         # One at a time: seq must grow in the order in which the writes are sent.
@@ -116,27 +122,38 @@ class Lease:
         """
         with self._lock:
             self._refuse_if_lost()
-            write = protocol.save(
+            optional: dict[str, Value | None] = {
+                "checkpoint": checkpoint,
+                "now": None if checkpoint is None else self._clock.now_ms(),
+                "done": progress.done,
+                "total": progress.total,
+                "version": None if checkpoint is None else self._version or None,
+                "attempts": pack_attempts(self.past) if self._untold else None,
+            }
+            shape = protocol.SaveShape(
                 clear=checkpoint is None,
                 progressed=progressed,
                 counted=progress.done is not None,
                 totalled=progress.total is not None,
+                versioned=optional["version"] is not None,
                 history=self._untold,
             )
-            values: dict[str, str | int] = {
-                "longest_batch_ms": self.pace.longest_batch_ms,
-                "longest_save_ms": self.pace.longest_save_ms,
-            }
-            if checkpoint is not None:
-                values |= {"checkpoint": checkpoint, "now": self._clock.now_ms()}
-            if progress.done is not None:
-                values["done"] = progress.done
-            if progress.total is not None:
-                values["total"] = progress.total
-            if self._untold:
-                values["attempts"] = pack_attempts(self.past)
-            self._send(write, values, self.patience_ms())
+            values = {name: value for name, value in optional.items() if value is not None}
+            values["longest_batch_ms"] = self.pace.longest_batch_ms
+            values["longest_save_ms"] = self.pace.longest_save_ms
+            self._send(protocol.save(shape), values, self.patience_ms())
             self._untold = False
+
+    def check(self) -> None:
+        """Make sure that the lease has not run out on the way here; renew it if it has.
+
+        Raises
+        ------
+        LeaseLost
+            If another invocation took the run over meanwhile.
+        """
+        if self._clock.now_ms() >= self.until_ms:
+            self.renew()
 
     def renew(self) -> None:
         """Prolong the lease. A refusal is remembered and raised by the holder's next step."""
@@ -144,7 +161,7 @@ class Lease:
             if self.lost is None:
                 self._send(protocol.RENEW, {}, min(self.patience_ms(), self._lease_ms // 3))
 
-    def _send(self, write: protocol.Write, values: dict[str, str | int], patience_ms: int) -> None:
+    def _send(self, write: protocol.Write, values: dict[str, Value], patience_ms: int) -> None:
         seq = self.seq + 1
         until_ms = protocol.lease_until(self._clock.now_ms(), self._lease_ms, self._remaining_ms())
         values |= {
@@ -153,13 +170,19 @@ class Lease:
             "seq": seq,
             "lease_until": until_ms,
         }
-        if self._store.write(self.key, write, values, patience_ms=patience_ms) is None:
+        item = self._store.write(
+            self.key, write, values, patience_ms=patience_ms, returning="ALL_NEW"
+        )
+        if item is None:
             self.lost = LeaseLost(
                 f"another invocation holds {self.key.job} {self.key.slot}: "
                 f"attempt {self.attempt} was overtaken, and its {write.name} was not stored"
             )
             raise self.lost
         self.seq = seq
+        self.until_ms = until_ms
+        # What a person asked for comes with the reply, at no cost.
+        self.stop_requested = item.get("stop_requested", {}).get("S")
         self._written_ms = self._clock.monotonic_ms()
 
     def _refuse_if_lost(self) -> None:

@@ -24,6 +24,7 @@ Metric = Literal[
     "Takeovers",
     "RunsSucceeded",
     "RunsFailed",
+    "SlotsSkipped",
     "SlotLag",
     "RunDuration",
     "RunAttempts",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal
 
-from anarchon_ddb.records import RunRecord, is_open
+from anarchon_ddb.records import RunRecord, Terminal, is_open
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +86,8 @@ _CLAIM_SETS = (
     "#seq = if_not_exists(#seq, :zero)",
     "#lease_until = :lease_until",
     "#previous_claimed_at = if_not_exists(#claimed_at, :now)",
+    # What the run was before, for a claim that must give it back untouched.
+    "#former_state = if_not_exists(#state, :absent)",
     "#claimed_at = :now",
     "#started_at = if_not_exists(#started_at, :now)",
     "#open = :shard",
@@ -98,6 +100,7 @@ _CLAIM_CONSTANTS: dict[str, str | int] = {
     "pending": "pending",
     "interrupted": "interrupted",
     "retrying": "retrying",
+    "absent": "absent",
     "zero": 0,
     "one": 1,
 }
@@ -137,42 +140,48 @@ HELD = ("#state = :running", "#owner = :owner", "#attempt = :attempt")
 # A delayed copy of an older save (a retry inside the SDK) must not move the checkpoint back.
 NOT_OVERTAKEN = "#seq <= :seq"
 
+OUT_OF_INDEX = ("#open", "#due")
+
 _PROLONG = ("#lease_until = :lease_until", "#seq = :seq")
 _PACE = ("#longest_batch_ms = :longest_batch_ms", "#longest_save_ms = :longest_save_ms")
 
 
-@cache
-def save(*, clear: bool, progressed: bool, counted: bool, totalled: bool, history: bool) -> Write:
-    """Return the write that stores a cursor and prolongs the lease.
+@dataclass(frozen=True, slots=True)
+class SaveShape:
+    """What a save stores beside the lease: each shape is one precomputed write."""
 
-    Parameters
-    ----------
-    clear : bool
-        Forget the cursor instead of storing one.
-    progressed : bool
-        The cursor is a new one: earlier strikes no longer count.
-    counted, totalled : bool
-        The handler said how much is done, and of how much.
-    history : bool
-        Record what became of the predecessors: the holder's first write does.
-    """
-    sets = [*_PROLONG, *_PACE]
-    if not clear:
-        sets += ["#checkpoint = :checkpoint", "#checkpoint_at = :now"]
-    if progressed:
-        sets.append("#strikes = :one")
-    if counted:
-        sets.append("#done = :done")
-    if totalled:
-        sets.append("#total = :total")
-    if history:
-        sets.append("#attempts = :attempts")
+    clear: bool
+    """Forget the cursor instead of storing one."""
+    progressed: bool
+    """The cursor is a new one: earlier strikes no longer count."""
+    counted: bool
+    """The handler said how much is done."""
+    totalled: bool
+    """The handler said of how much."""
+    versioned: bool
+    """The job has a version, which says how the cursor is to be read."""
+    history: bool
+    """Record what became of the predecessors: the holder's first write does."""
+
+
+@cache
+def save(shape: SaveShape) -> Write:
+    """Return the write that stores a cursor and prolongs the lease."""
+    optional = {
+        "#checkpoint = :checkpoint, #checkpoint_at = :now": not shape.clear,
+        "#strikes = :one": shape.progressed,
+        "#done = :done": shape.counted,
+        "#total = :total": shape.totalled,
+        "#version = :version": shape.versioned,
+        "#attempts = :attempts": shape.history,
+    }
+    cursor = ("#checkpoint", "#checkpoint_at", "#done", "#total", "#version")
     return Write(
         name="save",
-        sets=tuple(sets),
-        removes=("#checkpoint", "#checkpoint_at", "#done", "#total") if clear else (),
+        sets=(*_PROLONG, *_PACE, *(setting for setting, wanted in optional.items() if wanted)),
+        removes=cursor if shape.clear else (),
         requires=(*HELD, NOT_OVERTAKEN),
-        constants=RUNNING_RUN | ({"one": 1} if progressed else {}),
+        constants=RUNNING_RUN | ({"one": 1} if shape.progressed else {}),
     )
 
 
@@ -185,27 +194,36 @@ RENEW = Write(
 
 
 @cache
-def let_go(*, forgive: bool, explained: bool) -> Write:
+def let_go(*, clock_stops: bool, recount: bool, explained: bool) -> Write:
     """Return the write that gives the lease up and leaves the run open.
 
-    ``forgive`` sets the strikes to 0: an interruption with progress is no failure. The owner
-    stays: it decides a lost reply.
+    The owner stays: it decides a lost reply.
+
+    Parameters
+    ----------
+    clock_stops : bool
+        Waiting and pauses don't count in the run's own timeout: keep what was used of it, and let
+        the next claim start anew.
+    recount : bool
+        Set the strikes: 0 after an interruption with progress, one less where the handler did not
+        run in this attempt.
+    explained : bool
+        Store the error.
     """
-    sets = [
-        "#state = :state",
-        "#lease_until = :lease_until",
-        "#due = :due",
-        "#attempts = :attempts",
-    ]
-    if forgive:
-        sets.append("#strikes = :zero")
-    if explained:
-        sets.append("#error = :error")
+    optional = {
+        "#strikes = :strikes": recount,
+        "#error = :error": explained,
+        "#used_ms = :used_ms": clock_stops,
+    }
+    always = ("#state = :state", "#lease_until = :lease_until", "#due = :due")
+    wanted = (setting for setting, on in optional.items() if on)
     return Write(
         name="let_go",
-        sets=tuple(sets),
+        sets=(*always, "#attempts = :attempts", *wanted),
+        # A pause that was asked for is obeyed by this.
+        removes=("#stop_requested", *(("#started_at",) if clock_stops else ())),
         requires=HELD,
-        constants=RUNNING_RUN | ({"zero": 0} if forgive else {}),
+        constants=RUNNING_RUN,
     )
 
 
@@ -222,8 +240,7 @@ def finish(*, explained: bool) -> Write:
     return Write(
         name="finish",
         sets=(*sets, "#error = :error") if explained else sets,
-        # Out of the index of open runs.
-        removes=("#open", "#due") if explained else ("#open", "#due", "#error"),
+        removes=(*OUT_OF_INDEX, "#stop_requested", *(() if explained else ("#error",))),
         requires=HELD,
         constants=RUNNING_RUN,
     )
@@ -271,14 +288,32 @@ def refused_claim(
     return "busy" if is_open(record) else "duplicate"
 
 
-def spent(record: RunRecord, max_attempts: int) -> Literal["stalled", "lost"] | None:
-    """Say why a run that was just claimed must end instead: its attempts moved nothing.
+def deadline_ms(record: RunRecord, timeout_ms: int) -> int:
+    """Return when the run's own timeout is over, counted over all its invocations."""
+    return record.started_at + timeout_ms - record.used_ms
+
+
+def used_ms(record: RunRecord, now_ms: int) -> int:
+    """Return how long the run has been worked on, without waiting and pauses."""
+    return record.used_ms + now_ms - record.started_at
+
+
+Closing = tuple[Terminal, str]
+"""A terminal state and its reason."""
+
+
+def must_end(record: RunRecord, now_ms: int, timeout_ms: int, max_attempts: int) -> Closing | None:
+    """Say how a run that was just claimed must end instead of going on; None if it need not.
 
     The strike of this claim is already counted, so ``max_attempts`` of them came before it.
     """
-    if record.strikes <= max_attempts:
-        return None
-    return "lost" if max_attempts == 1 else "stalled"
+    if record.stop_requested == "cancel":
+        return "cancelled", "cancelled"
+    if now_ms >= deadline_ms(record, timeout_ms):
+        return "failed", "timed_out"
+    if record.strikes > max_attempts:
+        return "failed", "lost" if max_attempts == 1 else "stalled"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+Value = str | int | frozenset[str]
+"""What an attribute may hold."""
+
 State = Literal[
     "pending", "running", "interrupted", "retrying",
     "succeeded", "failed", "skipped", "cancelled", "missed",
@@ -31,7 +34,9 @@ HISTORY_LIMIT = 5
 ERROR_TEXT_LIMIT = 300
 """Characters of a handler's error kept with a run. The traceback stays in the log."""
 
-AttemptEnd = Literal["succeeded", "interrupted", "failed", "lost", "cancelled"]
+AttemptEnd = Literal[
+    "succeeded", "interrupted", "failed", "lost", "cancelled", "released", "waited", "skipped"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,9 @@ class RunRecord:
     claimed_at: int
     previous_claimed_at: int
     started_at: int
+    """When the run's own clock began; 0 while it stands still."""
+    used_ms: int
+    """How much of the run's own timeout was used before its clock stood still."""
     finished_at: int | None
     reason: str | None
     error: str | None
@@ -76,6 +84,9 @@ class RunRecord:
     request_id: str
     dispatched_at: int | None
     expires_at: int | None
+    stop_requested: str | None
+    version: str
+    former_state: str
     attempts: tuple[Attempt, ...]
 
 
@@ -92,20 +103,36 @@ def is_open(record: RunRecord) -> bool:
 def history(record: RunRecord) -> tuple[Attempt, ...]:
     """Return the attempts before this one, the killed ones named ``lost``.
 
-    Every attempt writes its own end, except one that was killed. So a number that is missing
-    between the last recorded attempt and the present one was lost. Its start is known only for
-    the direct predecessor; what was lost before that is told as starting there, too.
+    Every attempt writes its own end, except one that was killed. So numbers between the last
+    recorded attempt and the present one were lost. The start is known only of the direct
+    predecessor; what was lost before that is told as starting there, too.
     """
-    known = {attempt.number for attempt in record.attempts}
-    first_kept = max(1, record.attempt - HISTORY_LIMIT)
-    lost = [
+    last_known = record.attempts[-1].number if record.attempts else 0
+    first_kept = max(last_known + 1, record.attempt - HISTORY_LIMIT)
+    lost = (
         Attempt(number, record.previous_claimed_at, record.claimed_at, "lost", record.seq)
         for number in range(first_kept, record.attempt)
-        if number not in known
-    ]
-    return tuple(sorted([*record.attempts, *lost], key=lambda attempt: attempt.number))
+    )
+    return (*record.attempts, *lost)[-HISTORY_LIMIT:]
 
 
 def with_attempt(past: Sequence[Attempt], latest: Attempt) -> tuple[Attempt, ...]:
-    """Return the history with one more attempt, trimmed to what is kept."""
-    return (*past, latest)[-HISTORY_LIMIT:]
+    """Return the history with one more attempt, trimmed to what is kept.
+
+    An attempt that only waited for the gate is told by the next one: there may be many.
+    """
+    return (*(attempt for attempt in past if attempt.end != "waited"), latest)[-HISTORY_LIMIT:]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The gate of a job as it was read: which slot may pass, who waits, and the pause."""
+
+    job: str
+    active_slot: str | None = None
+    active_attempt: int = 0
+    waiting: frozenset[str] = frozenset()
+    rev: int = 0
+    paused_until: int = 0
+    """Epoch milliseconds; 0 if not paused."""
+    pause_note: str = ""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anarchon_ddb import dispatch, logs, metrics, protocol, records
+from anarchon_ddb import dispatch, gate, logs, metrics, protocol, records
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
+from anarchon_ddb.schema import RunKey
 from anarchon_ddb.worker import store_of
 
 if TYPE_CHECKING:
-    from anarchon_ddb.schema import RunKey
+    from anarchon_ddb.records import RunRecord
     from anarchon_ddb.store import Store
 
 STOP_MARGIN_MS = 5_000
@@ -60,12 +61,12 @@ def handler(event: object, context: Any) -> dict[str, int]:  # noqa: ARG001  the
 
 
 def _resume(store: Store, key: RunKey, now_ms: int, counts: dict[str, int]) -> int | None:
-    """Send a run on its way if nobody holds it; return when it started, None if it has ended."""
+    """Send a run on its way if nobody holds it; return when it was claimed, None if it ended."""
     record = store.read_run(key)
     if record is None or not records.is_open(record):
         return None
-    if not protocol.is_claimable(record, now_ms):
-        return record.started_at
+    if not protocol.is_claimable(record, now_ms) or not _may_pass(store, record, now_ms):
+        return record.claimed_at
     marked = store.write(
         key,
         protocol.DISPATCH,
@@ -84,4 +85,16 @@ def _resume(store: Store, key: RunKey, now_ms: int, counts: dict[str, int]) -> i
                 fault,
                 extra={"job": key.job, "slot": key.slot, "function": record.function},
             )
-    return record.started_at
+    return record.claimed_at
+
+
+def _may_pass(store: Store, record: RunRecord, now_ms: int) -> bool:
+    """Tell whether sending a run makes sense: a pause or another run at the gate refuses it."""
+    head = store.read_head(record.job)
+    if gate.is_paused(head, now_ms):
+        return False
+    if record.slot not in head.waiting or head.active_slot is None:
+        return True
+    active = store.read_run(RunKey(record.job, head.active_slot))
+    # The gate was left by a run that has ended: who waits is sent to hand it on.
+    return active is None or not records.is_open(active)

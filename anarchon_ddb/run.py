@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anarchon_ddb import codec, pagination, protocol
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.errors import (
+    Cancelled,
     CheckpointError,
     CheckpointTooLargeError,
     LeaseLost,
@@ -70,6 +71,7 @@ class Run:
         lease: Lease,
         *,
         stop_margin_ms: int,
+        deadline_ms: int,
         remaining_ms: Callable[[], int],
         clock: Clock,
         logger: Logger,
@@ -91,6 +93,7 @@ class Run:
         self._done = record.done or 0
         self._lease = lease
         self._stop_margin_ms = stop_margin_ms
+        self._deadline_ms = deadline_ms
         self._remaining_ms = remaining_ms
         self._clock = clock
         self._batches = 0
@@ -128,7 +131,9 @@ class Run:
         Raises
         ------
         StopEarly
-            Time is short, or a stop was asked for.
+            Time is short, the job was paused, or the run used up its timeout.
+        Cancelled
+            A person cancelled the run.
         LeaseLost
             Another invocation holds the run.
         StoreError
@@ -307,6 +312,9 @@ class Run:
     def _reason_to_stop(self) -> Stop | None:
         if isinstance(self._lease.lost, LeaseLost):
             return self._lease.lost
+        asked = self._asked_to_stop()
+        if asked is not None:
+            return asked
         if not self._batches:  # an invocation always may run one batch
             return None
         pace = self._lease.pace
@@ -320,6 +328,16 @@ class Run:
             f"{remaining_ms / 1000:.1f} s are left, a further batch may need "
             f"{needed_ms / 1000:.1f} s"
         )
+
+    def _asked_to_stop(self) -> Stop | None:
+        """Return the stop that a person or the run's own timeout asks for, even within a batch."""
+        if self._lease.stop_requested == "cancel":
+            return Cancelled("the run was cancelled")
+        if self._clock.now_ms() >= self._deadline_ms:
+            return StopEarly("the run used up its timeout", reason="timed_out")
+        if self._lease.stop_requested == "pause":
+            return StopEarly("the job was paused", reason="paused")
+        return None
 
 
 def _pair(found: Any) -> tuple[Any, object]:

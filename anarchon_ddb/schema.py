@@ -9,13 +9,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pynamodb.attributes import NumberAttribute, UnicodeAttribute
+from pynamodb.attributes import NumberAttribute, UnicodeAttribute, UnicodeSetAttribute
 from pynamodb.models import Model
 
-from anarchon_ddb.records import Attempt, RunRecord
+from anarchon_ddb.records import Attempt, Head, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from anarchon_ddb.records import Value
 
 OPEN_RUNS_INDEX = "open-runs"
 TTL_ATTRIBUTE = "expires_at"
@@ -71,6 +73,31 @@ class RunKey:
         return cls(job.removeprefix("job#"), slot.removeprefix("run#"))
 
 
+@dataclass(frozen=True, slots=True)
+class HeadKey:
+    """Where the gate of a job is stored."""
+
+    job: str
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """The primary key as DynamoDB takes it."""
+        return {"pk": {"S": f"job#{self.job}"}, "sk": {"S": "head"}}
+
+
+class HeadItem(Model):
+    """The attributes of a gate."""
+
+    pk = UnicodeAttribute(hash_key=True)
+    sk = UnicodeAttribute(range_key=True)
+    active_slot = UnicodeAttribute(null=True)
+    active_attempt = NumberAttribute(default=0)
+    waiting = UnicodeSetAttribute(null=True)
+    rev = NumberAttribute(default=0)
+    paused_until = NumberAttribute(default=0)
+    pause_note = UnicodeAttribute(default="")
+
+
 class RunItem(Model):
     """The attributes of a run. Its table's name belongs to the ``Store``, not to this class."""
 
@@ -86,6 +113,7 @@ class RunItem(Model):
     claimed_at = NumberAttribute(default=0)
     previous_claimed_at = NumberAttribute(default=0)
     started_at = NumberAttribute(default=0)
+    used_ms = NumberAttribute(default=0)
     finished_at = NumberAttribute(null=True)
     reason = UnicodeAttribute(null=True)
     error = UnicodeAttribute(null=True)
@@ -100,6 +128,9 @@ class RunItem(Model):
     request_id = UnicodeAttribute(default="")
     dispatched_at = NumberAttribute(null=True)
     expires_at = NumberAttribute(null=True)
+    stop_requested = UnicodeAttribute(null=True)
+    version = UnicodeAttribute(default="")
+    former_state = UnicodeAttribute(default="absent")
     attempts = UnicodeAttribute(null=True)
     open = UnicodeAttribute(null=True)
     due = NumberAttribute(null=True)
@@ -128,6 +159,29 @@ def to_record(item: dict[str, Any]) -> RunRecord:
     return RunRecord(job=key.job, slot=key.slot, attempts=attempts, **known)
 
 
+def to_head(job: str, item: dict[str, Any]) -> Head:
+    """Return a gate, as DynamoDB gave it, as a value.
+
+    Raises
+    ------
+    ValueError
+        If the item is damaged.
+    """
+    try:
+        head = HeadItem.from_raw_data(item)
+        return Head(
+            job=job,
+            active_slot=head.active_slot,
+            active_attempt=int(head.active_attempt),
+            waiting=frozenset(head.waiting or ()),
+            rev=int(head.rev),
+            paused_until=int(head.paused_until),
+            pause_note=head.pause_note,
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"the head of {job} is damaged: {error}") from error
+
+
 def pack_attempts(attempts: Sequence[Attempt]) -> str:
     """Return a history as it is stored: compact, since every write pays for the whole item."""
     return json.dumps(
@@ -136,6 +190,8 @@ def pack_attempts(attempts: Sequence[Attempt]) -> str:
     )
 
 
-def to_wire(value: str | int) -> dict[str, str]:
-    """Return a value as DynamoDB takes it."""
-    return {"S": value} if isinstance(value, str) else {"N": str(value)}
+def to_wire(value: Value) -> dict[str, Any]:
+    """Return a value as DynamoDB takes it. A set must not be empty: remove the attribute."""
+    if isinstance(value, str):
+        return {"S": value}
+    return {"SS": sorted(value)} if isinstance(value, frozenset) else {"N": str(value)}

@@ -21,12 +21,14 @@ from pynamodb.connection import Connection
 
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
-from anarchon_ddb.records import OPEN_SHARDS, RunRecord, open_shard
+from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
 from anarchon_ddb.schema import (
     OPEN_RUNS_INDEX,
     TTL_ATTRIBUTE,
+    HeadKey,
     RunKey,
     table_description,
+    to_head,
     to_record,
     to_wire,
 )
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from anarchon_ddb.protocol import Write
+    from anarchon_ddb.records import Value
 
 TABLE_SETTING = "ANARCHON_TABLE"
 
@@ -146,9 +149,9 @@ class Store:
 
     def write(
         self,
-        key: RunKey,
+        key: RunKey | HeadKey,
         write: Write,
-        values: Mapping[str, str | int],
+        values: Mapping[str, Value],
         *,
         patience_ms: int = 0,
         returning: str = "NONE",
@@ -157,7 +160,7 @@ class Store:
 
         Parameters
         ----------
-        key : RunKey
+        key : RunKey or HeadKey
             The item.
         write : Write
             Its expressions.
@@ -194,7 +197,7 @@ class Store:
         return None if reply is None else reply.get("Attributes", {})
 
     def claim(
-        self, key: RunKey, write: Write, values: Mapping[str, str | int], *, patience_ms: int = 0
+        self, key: RunKey, write: Write, values: Mapping[str, Value], *, patience_ms: int = 0
     ) -> RunRecord | None:
         """Send a claim; return the run as it stands now, or None if it was refused."""
         values = {**values, "shard": open_shard(key.job, key.slot)}
@@ -209,10 +212,26 @@ class Store:
         StoreError
             If the table does not answer, or the item is damaged.
         """
+        item = self._read(key, patience_ms)
+        return None if item is None else self._record(item)
+
+    def write_head(
+        self, job: str, write: Write, values: Mapping[str, Value], *, patience_ms: int = 0
+    ) -> Head | None:
+        """Send a write of a job's gate; return it as it stands now, or None if refused."""
+        item = self.write(HeadKey(job), write, values, patience_ms=patience_ms, returning="ALL_NEW")
+        return None if item is None else self._head(job, item)
+
+    def read_head(self, job: str, *, patience_ms: int = 0) -> Head:
+        """Read a job's gate, consistently; an open one if there is none yet."""
+        item = self._read(HeadKey(job), patience_ms)
+        return Head(job) if item is None else self._head(job, item)
+
+    def _read(self, key: RunKey | HeadKey, patience_ms: int) -> dict[str, Any] | None:
         request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True}
         reply = self._patiently("GetItem", request, patience_ms)
-        item = reply.get("Item") if reply else None
-        return None if item is None else self._record(item)
+        item: dict[str, Any] | None = reply.get("Item") if reply else None
+        return item
 
     def open_runs(self, due_before_ms: int) -> Iterator[RunKey]:
         """List open runs that may be due, from the index: candidates, nothing to decide on."""
@@ -237,6 +256,12 @@ class Store:
     def _record(self, item: dict[str, Any]) -> RunRecord:
         try:
             return to_record(item)
+        except ValueError as error:
+            raise StoreError(f"table {self.table!r}: {error}") from None
+
+    def _head(self, job: str, item: dict[str, Any]) -> Head:
+        try:
+            return to_head(job, item)
         except ValueError as error:
             raise StoreError(f"table {self.table!r}: {error}") from None
 

@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from anarchon_ddb import codec, ending, logs, metrics, protocol
+from anarchon_ddb import codec, ending, logs, metrics, passage, protocol
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
 from anarchon_ddb.ending import Held, Result, result
-from anarchon_ddb.errors import CheckpointError, InvalidEventError, InvalidJobError
+from anarchon_ddb.errors import CheckpointError, InvalidEventError, InvalidJobError, LeaseLost
 from anarchon_ddb.events import SlotEvent, parse_event
 from anarchon_ddb.lease import PATIENCE_RESERVE_MS, Lease
 from anarchon_ddb.records import RunRecord
@@ -25,8 +25,10 @@ from anarchon_ddb.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from anarchon_ddb.options import Options
+    from anarchon_ddb.records import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +106,42 @@ class Invocation:
         return max(0, self.remaining_ms() - PATIENCE_RESERVE_MS)
 
     def work(self) -> Result:
-        """Claim the run and work on it; return at once if it is not to be had."""
+        """Claim the run, bring it through the gate, and work on it; or say why not, at once."""
         self._check_margin()
         claimed = self._claim()
         if not isinstance(claimed, RunRecord):
             return claimed
-        with self.log.append_context_keys(
-            job=self.key.job, slot=self.key.slot, attempt=claimed.attempt
-        ):
-            return self._work_on(claimed)
+        held = self._held(claimed)
+        with self._telling(held):
+            closed = passage.close_if_due(held)
+            if closed is not None:
+                return closed
+            passed = passage.enter(held, self._claim_other)
+        if not isinstance(passed, passage.Passed):
+            return passed
+        with self._telling(passed.held):
+            return self._work_on(passed)
+
+    def _telling(self, held: Held) -> AbstractContextManager[None]:
+        record = held.record
+        return self.log.append_context_keys(
+            job=record.job, slot=record.slot, attempt=record.attempt
+        )
+
+    def _claim_other(self, slot: str) -> Held | None:
+        """Claim an older run of the job, which nobody holds, for this invocation."""
+        key = RunKey(self.key.job, slot)
+        owner = uuid4().hex
+        values = self._claim_values(owner)
+        record = self.store.claim(
+            key, protocol.CLAIM_RESUME, values, patience_ms=self.patience_ms()
+        )
+        if record is None:
+            stored = self.store.read_run(key, patience_ms=self.patience_ms())
+            if protocol.refused_claim(stored, owner, None, first=False) != "mine":
+                return None
+            record = stored
+        return None if record is None else self._held(record)
 
     def _check_margin(self) -> None:
         if self.remaining_ms() <= self.options.stop_margin:
@@ -123,11 +152,11 @@ class Invocation:
                 "raise the function's Timeout or lower stop_margin"
             )
 
-    def _claim(self) -> RunRecord | Result:
+    def _claim_values(self, owner: str) -> dict[str, Value]:
         now_ms = self.clock.now_ms()
         until_ms = protocol.lease_until(now_ms, self.options.lease, self.remaining_ms())
-        values: dict[str, str | int] = {
-            "owner": self.owner,
+        return {
+            "owner": owner,
             "lease_until": until_ms,
             "now": now_ms,
             "expired_before": now_ms - protocol.CLOCK_SKEW_MS,
@@ -135,6 +164,9 @@ class Invocation:
             "request_id": str(self.context.aws_request_id),
             "function": str(self.context.invoked_function_arn),
         }
+
+    def _claim(self) -> RunRecord | Result:
+        values = self._claim_values(self.owner)
         write = protocol.CLAIM_RESUME
         if self.delivery.is_first:
             write = protocol.claim_first(with_params=self.params is not None)
@@ -166,24 +198,27 @@ class Invocation:
         outcome = "ignored" if why == "absent" else why
         return result(self.key.job, self.key.slot, attempt, outcome, state)
 
-    def _work_on(self, record: RunRecord) -> Result:
-        lease = Lease(
-            self.store,
-            record,
-            lease_ms=self.options.lease,
-            remaining_ms=self.remaining_ms,
-            clock=self.clock,
-        )
-        held = Held(self.store, lease, record, self.options, self.clock, self.log, self.patience_ms)
-        self._tell_start(held)
-        why = protocol.spent(record, self.options.max_attempts)
-        if why is not None:
-            return ending.give_up(held, why)
+    def _work_on(self, passed: passage.Passed) -> Result:
+        held = passed.held
         try:
-            run = self._run(record, lease)
-        except CheckpointError as error:  # a stored checkpoint that can't be decoded stays
+            held.lease.check()
+        except LeaseLost as lost:
+            return ending.overtaken(held, str(lost))
+        self._tell_start(held)
+        ended = self._attempt(held)
+        if ended.is_terminal:
+            passage.leave(held, passed.head)
+        if ended.raised is not None:
+            raise ended.raised
+        return ended.answer
+
+    def _attempt(self, held: Held) -> ending.Ended:
+        """Let the handler work, and record how it ended."""
+        try:
+            run = self._run(held)
+        except (CheckpointError, LeaseLost) as error:
             return ending.end(held, error, has_progressed=False)
-        raised = self._run_handler(run, lease)
+        raised = self._run_handler(run, held.lease)
         return ending.end(held, raised, has_progressed=run.has_progressed)
 
     def _held(self, record: RunRecord) -> Held:
@@ -191,20 +226,45 @@ class Invocation:
             self.store,
             record,
             lease_ms=self.options.lease,
+            version=self.options.version,
             remaining_ms=self.remaining_ms,
             clock=self.clock,
         )
         return Held(self.store, lease, record, self.options, self.clock, self.log, self.patience_ms)
 
-    def _run(self, record: RunRecord, lease: Lease) -> Run:
-        return Run(
-            record,
-            lease,
+    def _run(self, held: Held) -> Run:
+        """Return what the handler sees.
+
+        Raises
+        ------
+        CheckpointError
+            If the stored cursor can't be decoded, or belongs to another version of the job.
+        LeaseLost
+            If another invocation took the run over meanwhile.
+        """
+        run = Run(
+            held.record,
+            held.lease,
             stop_margin_ms=self.options.stop_margin,
+            deadline_ms=protocol.deadline_ms(held.record, self.options.timeout),
             remaining_ms=self.remaining_ms,
             clock=self.clock,
             logger=self.log,
         )
+        if run.is_resuming and held.record.version != self.options.version:
+            self._change_version(held, run)
+        return run
+
+    def _change_version(self, held: Held, run: Run) -> None:
+        was, now = held.record.version, self.options.version
+        if self.options.on_version_change == "fail":
+            raise CheckpointError(
+                f"job {held.record.job!r}, slot {held.record.slot}: the checkpoint was saved by "
+                f"version {was!r}, this is {now!r}, and on_version_change is fail"
+            )
+        self.log.warning("The job's version changed", extra={"was": was, "version": now})
+        if self.options.on_version_change == "restart":
+            run.restart()
 
     def _run_handler(self, run: Run, lease: Lease) -> BaseException | None:
         """Run the handler; return what it raised, or the stop that it swallowed."""

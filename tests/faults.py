@@ -25,6 +25,12 @@ class Request:
         update = self.body.get("UpdateExpression", "")
         if "if_not_exists(#attempt" in update:
             return "claim"
+        if (
+            "#active_slot" in update
+            or "#waiting" in update
+            or "#active_slot" in str(self.body.get("ConditionExpression"))
+        ):
+            return "gate"
         if "#checkpoint" in update:
             return "save"
         if "#dispatched_at" in update:

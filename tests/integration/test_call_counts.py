@@ -17,7 +17,7 @@ Contexts = Callable[..., LambdaContext]
 
 
 @pytest.mark.parametrize("batches", [0, 1, 10])
-def test_a_run_of_N_batches_makes_N_plus_2_writes_and_no_read(
+def test_a_run_of_N_batches_makes_N_plus_4_writes_and_no_read(
     store: Store, context: Contexts, calls: list[str], batches: int
 ) -> None:
     @job("export")
@@ -26,7 +26,7 @@ def test_a_run_of_N_batches_makes_N_plus_2_writes_and_no_read(
             run.save(cursor)
 
     handler(EVENT, context())
-    assert Counter(UpdateItem=batches + 2) == Counter(calls)
+    assert Counter(UpdateItem=batches + 4) == Counter(calls)
 
 
 def test_C63_a_duplicate_makes_one_write_and_one_read(

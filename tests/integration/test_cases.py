@@ -311,7 +311,7 @@ def test_C35_the_previous_checkpoint_stays_and_the_run_resumable(
 def test_C36_an_expired_token_can_be_forgotten(
     store: Store, clock: SettableClock, context: Contexts
 ) -> None:
-    @job("export")
+    @job("export", timeout="7d")
     def handler(run: Run) -> None:
         if run.checkpoint == "abc":
             assert run.checkpoint_at is not None

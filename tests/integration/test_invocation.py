@@ -329,7 +329,7 @@ def test_batches_refuses_what_is_no_pair_and_what_never_ends(
     store: Store, context: Contexts, clock: SettableClock
 ) -> None:
     def fetching(fetch: Any, slot: str) -> None:
-        @job("export")
+        @job("export", overlap="allow")
         def handler(run: Run) -> None:
             for _ in run.batches(fetch):
                 pass

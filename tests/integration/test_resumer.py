@@ -18,6 +18,10 @@ Contexts = Callable[..., LambdaContext]
 EVENT = scheduler_event("export", SLOT)
 
 
+def die(_held: object, error: BaseException, **_: object) -> None:
+    raise error
+
+
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RunKey]]:
     made: list[tuple[str, RunKey]] = []
@@ -30,7 +34,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RunKey]]:
 
 
 def interrupted(clock: SettableClock) -> Job:
-    @job("export")
+    @job("export", overlap="allow")
     def handler(run: Run) -> None:
         clock.advance(seconds=55)
         run.save((run.checkpoint or 0) + 1)
@@ -117,8 +121,9 @@ def test_a_run_left_by_a_kill_is_found_and_finished(
         raise SystemExit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anarchon_ddb.ending.end", lambda *_a, **_k: {})
-        dies(EVENT, context())
+        patch.setattr("anarchon_ddb.ending.end", die)
+        with pytest.raises(SystemExit):
+            dies(EVENT, context())
     assert resumer.handler({}, context())["sent"] == 0
     clock.advance(seconds=66)
     assert resumer.handler({}, context())["sent"] == 1

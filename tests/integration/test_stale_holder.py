@@ -27,7 +27,7 @@ class Holder:
         claimed = self._invocation._claim()
         assert isinstance(claimed, worker.RunRecord)
         self.held = self._invocation._held(claimed)
-        self.run: Run = self._invocation._run(claimed, self.held.lease)
+        self.run: Run = self._invocation._run(self.held)
 
 
 @pytest.fixture
@@ -76,21 +76,22 @@ def test_its_renewal_is_refused_and_stops_it(store: Store, pair: tuple[Holder, H
 
 def test_C25_its_end_is_refused_and_told_as_lost(store: Store, pair: tuple[Holder, Holder]) -> None:
     before = item(store)
-    assert ending.end(pair[0].held, None, has_progressed=True)["outcome"] == "lost"
+    assert ending.end(pair[0].held, None, has_progressed=True).answer["outcome"] == "lost"
     assert before == item(store)
-    assert ending.end(pair[1].held, None, has_progressed=True)["outcome"] == "succeeded"
+    assert ending.end(pair[1].held, None, has_progressed=True).answer["outcome"] == "succeeded"
 
 
 def test_its_interruption_is_refused(store: Store, pair: tuple[Holder, Holder]) -> None:
     before = item(store)
-    assert ending.end(pair[0].held, StopEarly("x"), has_progressed=True)["outcome"] == "lost"
+    assert ending.end(pair[0].held, StopEarly("x"), has_progressed=True).answer["outcome"] == "lost"
     assert before == item(store)
 
 
 def test_its_failure_is_refused_and_still_raised(store: Store, pair: tuple[Holder, Holder]) -> None:
     before = item(store)
-    with pytest.raises(ValueError, match="boom"):
-        ending.end(pair[0].held, ValueError("boom"), has_progressed=True)
+    ended = ending.end(pair[0].held, ValueError("boom"), has_progressed=True)
+    assert isinstance(ended.raised, ValueError)
+    assert not ended.is_terminal
     assert before == item(store)
 
 

@@ -1,0 +1,220 @@
+"""The gate of a job, as values: its writes, and what the job's head means for a slot that wants in.
+
+Under ``overlap: skip`` and ``queue`` one slot at a time passes the gate: the job's ``head`` item
+names it, with the attempt that passed, and the slots that wait. "Is it still taken?" and "I wait"
+are one write, so no wake-up is lost and nobody overtakes.
+
+Why each detail is there, each found by exploring what happens without it:
+
+* the attempt in the gate: else a late clear of A's first attempt opens it beside A's second;
+* ``<= :attempt``: a delayed copy of an old gate write must not take it back;
+* ``rev`` as read, wherever a decision was taken from the head: else B waits for an A that has
+  ended, or a slot is handed the gate twice.
+
+No I/O, no clock, no environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from anarchon_ddb.protocol import Write
+from anarchon_ddb.records import Head, RunRecord, is_open
+
+if TYPE_CHECKING:
+    from anarchon_ddb.options import Overlap
+    from anarchon_ddb.records import Value
+
+FOREVER_MS = 253_402_300_799_000
+"""The end of the year 9999: a pause without an end."""
+
+NOT_PAUSED = "(attribute_not_exists(#paused_until) OR #paused_until <= :now)"
+FREE = "(attribute_not_exists(#active_slot) AND attribute_not_exists(#waiting))"
+MINE = "(#active_slot = :slot AND #active_attempt <= :attempt)"
+AS_READ = "#rev = :rev"
+
+_COUNT = "#rev = if_not_exists(#rev, :zero) + :one"
+_ACTIVE = ("#active_slot = :slot", "#active_attempt = :attempt")
+_CONSTANTS: dict[str, str | int] = {"zero": 0, "one": 1}
+
+PASS = Write(
+    name="pass",
+    sets=(*_ACTIVE, _COUNT),
+    requires=(NOT_PAUSED, f"({FREE} OR {MINE})"),
+    constants=_CONSTANTS,
+)
+
+
+@cache
+def _waiting(*, some: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the set and remove clauses that store who waits: a set may not be empty."""
+    return (("#waiting = :waiting",), ()) if some else ((), ("#waiting",))
+
+
+@cache
+def hand(*, some_wait: bool) -> Write:
+    """Return the write that gives a gate that nobody uses to the oldest who wants it."""
+    sets, removes = _waiting(some=some_wait)
+    return Write(
+        name="hand",
+        sets=(*_ACTIVE, _COUNT, *sets),
+        removes=removes,
+        requires=(AS_READ, NOT_PAUSED),
+        constants=_CONSTANTS,
+    )
+
+
+WAIT = Write(
+    name="wait",
+    sets=("#waiting = :waiting", _COUNT),
+    requires=(AS_READ,),
+    constants=_CONSTANTS,
+)
+
+# Who passed leaves the gate, and nobody waits for it.
+CLEAR = Write(
+    name="clear",
+    sets=(_COUNT,),
+    removes=("#active_slot", "#active_attempt"),
+    requires=(MINE, AS_READ),
+    constants=_CONSTANTS,
+)
+
+
+@cache
+def hand_over(*, some_wait: bool) -> Write:
+    """Return the write by which who passed gives the gate to the oldest who waits."""
+    sets, removes = _waiting(some=some_wait)
+    return Write(
+        name="hand_over",
+        sets=("#active_slot = :next", "#active_attempt = :zero", _COUNT, *sets),
+        removes=removes,
+        requires=(MINE, AS_READ),
+        constants=_CONSTANTS,
+    )
+
+
+@cache
+def pause(*, fresh: bool) -> Write:
+    """Return the write that pauses a job; ``fresh`` if its head does not exist yet."""
+    return Write(
+        name="pause",
+        sets=("#paused_until = :until", "#pause_note = :note", _COUNT),
+        requires=("attribute_not_exists(#rev)" if fresh else AS_READ,),
+        constants=_CONSTANTS,
+    )
+
+
+UNPAUSE = Write(
+    name="unpause",
+    sets=(_COUNT,),
+    removes=("#paused_until", "#pause_note"),
+    requires=(AS_READ,),
+    constants=_CONSTANTS,
+)
+
+
+# --- decisions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing of the job may run now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """The gate is this slot's own already, or has changed: write again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """A later attempt at this slot has passed: this one holds nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandTo:
+    """The gate is free, or was left by a run that has ended: it goes to the oldest."""
+
+    slot: str
+    waiting: frozenset[str]
+    """Who waits afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """An older run has the gate and nobody holds it: work on that one instead."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An older run is being worked on: this slot is not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """An older run has the gate: this slot is run after it."""
+
+    waiting: frozenset[str]
+
+
+Decision = Paused | TryAgain | Overtaken | HandTo | TakeOver | Skip | Wait
+
+
+def is_paused(head: Head, now_ms: int) -> bool:
+    """Tell whether the job is paused now."""
+    return head.paused_until > now_ms
+
+
+def decide(
+    head: Head,
+    mine: RunRecord,
+    active: RunRecord | None,
+    *,
+    overlap: Overlap,
+    now_ms: int,
+    claimable: bool,
+) -> Decision:
+    """Decide what a refused ``PASS`` means, from consistent reads made after it.
+
+    Parameters
+    ----------
+    head : Head
+        The gate.
+    mine : RunRecord
+        The run that wants in; its lease is held.
+    active : RunRecord or None
+        The run that the head names, unless it is this one or none.
+    claimable : bool
+        Whether a claim of ``active`` would be granted now.
+    """
+    if is_paused(head, now_ms):
+        return Paused()
+    if head.rev == 0:  # no head: the gate can't have refused, unless it was deleted since
+        return TryAgain()
+    if head.active_slot == mine.slot:
+        return TryAgain() if head.active_attempt <= mine.attempt else Overtaken()
+    if head.active_slot is None or active is None or not is_open(active):
+        wanting = head.waiting | {mine.slot}
+        oldest = min(wanting)  # slots are written so that text order is time order
+        return HandTo(oldest, wanting - {oldest})
+    if overlap == "skip" and mine.cause == "schedule":
+        return TakeOver(active.slot) if claimable else Skip()
+    return Wait(head.waiting | {mine.slot})
+
+
+def leaving(head: Head, slot: str, attempt: int) -> tuple[Write, dict[str, Value], str | None]:
+    """Return the write with which a run that has ended leaves the gate, and who gets it."""
+    values: dict[str, Value] = {"slot": slot, "attempt": attempt, "rev": head.rev}
+    if not head.waiting:
+        return CLEAR, values, None
+    oldest = min(head.waiting)
+    waiting = head.waiting - {oldest}
+    values["next"] = oldest
+    if waiting:
+        values["waiting"] = waiting
+    return hand_over(some_wait=bool(waiting)), values, oldest
