@@ -6,13 +6,14 @@ and claimed by the function that is invoked, never here. Two passes at once do n
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb import dispatch, gate, logs, metrics, protocol, records
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.schema import RunKey
-from anarchon_ddb.worker import store_of
+from anarchon_ddb.worker import store_of, warm_up
 
 if TYPE_CHECKING:
     from anarchon_ddb.records import RunRecord
@@ -98,3 +99,7 @@ def _may_pass(store: Store, record: RunRecord, now_ms: int) -> bool:
     active = store.read_run(RunKey(record.job, head.active_slot))
     # The gate was left by a run that has ended: who waits is sent to hand it on.
     return active is None or not records.is_open(active)
+
+
+if "AWS_LAMBDA_RUNTIME_API" in os.environ:
+    warm_up()

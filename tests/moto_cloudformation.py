@@ -139,3 +139,16 @@ def deploy(name: str, artifact: bytes = b"", **parameters: str) -> dict[str, str
 
 
 _EMPTY_ZIP = b"PK\x05\x06" + bytes(18)
+
+
+def policies(stack: str) -> dict[str, dict[str, Any]]:
+    """Return the managed policies that a stack made, resolved, by their logical id."""
+    iam = boto3.client("iam", region_name=REGION)
+    found = {}
+    for policy in iam.list_policies(Scope="Local")["Policies"]:
+        arn, name = policy["Arn"], policy["PolicyName"]
+        if name.startswith(f"{stack}-"):
+            version = iam.get_policy_version(PolicyArn=arn, VersionId="v1")["PolicyVersion"]
+            logical_id = "ResumerPolicy" if "ResumerPolicy" in name else "JobPolicy"
+            found[logical_id] = version["Document"]
+    return found

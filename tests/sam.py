@@ -54,9 +54,14 @@ def packaged(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def translate(template: dict[str, Any], parameters: Mapping[str, str] | None = None) -> Any:
-    """Return what CloudFormation executes, as JSON would carry it."""
+    """Return what CloudFormation executes, as JSON would carry it.
+
+    The parameters become its defaults, so that a linter knows them, too.
+    """
     given = copy.deepcopy(packaged(template))
-    done = transform(given, dict(parameters or {}), _NoManagedPolicies())  # type: ignore[arg-type]
+    for name, value in (parameters or {}).items():
+        given["Parameters"][name]["Default"] = value
+    done = transform(given, {}, _NoManagedPolicies())  # type: ignore[arg-type]
     return json.loads(json.dumps(done))
 
 
