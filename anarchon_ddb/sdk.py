@@ -1,4 +1,4 @@
-"""The AWS SDK comes from Lambda's runtime, not with the artifact: is it new enough?"""
+"""Whether the AWS SDK is new enough: it comes with Lambda's runtime, not with the artifact."""
 
 from __future__ import annotations
 

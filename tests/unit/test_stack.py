@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -58,7 +59,7 @@ def properties(kind: str) -> dict[str, dict[str, Any]]:
 def test_a_translated_template_has_no_fault(name: str, parameters: dict[str, str]) -> None:
     source = sam.source(name)
     given = {key: value for key, value in parameters.items() if key in source["Parameters"]}
-    assert [] == faults(sam.translate(source, given))
+    assert faults(sam.translate(source, given)) == []
 
 
 def test_a_circular_dependency_that_sam_validate_does_not_see_is_found() -> None:
@@ -102,7 +103,7 @@ def shortest_period(planned: dict[str, Any]) -> timedelta:
     start = datetime(2026, 11, 22, tzinfo=UTC)
     parsed = schedule.parse(planned["ScheduleExpression"], timezone=zone)
     slots = list(parsed.between(start, start + timedelta(days=14)))
-    return min(later - earlier for earlier, later in zip(slots, slots[1:], strict=False))
+    return min(later - earlier for earlier, later in itertools.pairwise(slots))
 
 
 def test_each_schedule_is_in_the_stacks_own_group_and_names_its_job() -> None:
@@ -201,7 +202,7 @@ def test_a_new_job_is_at_most_20_lines_and_a_handler() -> None:
     source = sam.source(sam.PARENT)
     source["Resources"] |= yaml_parse(new_job())
     translated = sam.translate(source)
-    assert [] == faults(translated)
+    assert faults(translated) == []
     made = set(translated["Resources"]) - set(sam.translate(sam.source(sam.PARENT))["Resources"])
     assert made == {
         "ReportFunction",
@@ -219,7 +220,7 @@ def test_a_schedule_fires_the_alias_if_there_is_one() -> None:
         "SnapStart": {"ApplyOn": "PublishedVersions"},
     }
     translated = sam.translate(source)
-    assert [] == faults(translated)
+    assert faults(translated) == []
     made = translated["Resources"]
     alias = {"Ref": "ExportFunctionAliaslive"}
     assert made["ExportFunctionNightly"]["Properties"]["Target"]["Arn"] == alias
