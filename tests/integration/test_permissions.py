@@ -53,8 +53,8 @@ def shop(aws: None, monkeypatch: pytest.MonkeyPatch, clock: SettableClock) -> Sh
         cloudformation.repair(repaired)
         outputs = cloudformation.deploy(STACK)
     function = boto3.client("lambda").get_function(FunctionName=f"{STACK}-export")
-    for name, value in function["Configuration"]["Environment"]["Variables"].items():
-        monkeypatch.setenv(name, value)
+    for setting, value in function["Configuration"]["Environment"]["Variables"].items():
+        monkeypatch.setenv(setting, value)
     monkeypatch.setenv("PAGE_SIZE", "10")
     dynamodb = boto3.client("dynamodb")
     dynamodb.create_table(
@@ -66,10 +66,8 @@ def shop(aws: None, monkeypatch: pytest.MonkeyPatch, clock: SettableClock) -> Sh
     for plane in PLANES:
         dynamodb.put_item(TableName="planes", Item={"id": {"S": plane}})
     # Each page takes 15 s: an invocation of 60 s does two or three.
-    original = export._name
-    monkeypatch.setattr(
-        export, "_name", lambda cursor: clock.advance(seconds=15) or original(cursor)
-    )
+    name = export._name
+    monkeypatch.setattr(export, "_name", lambda cursor: clock.advance(seconds=15) or name(cursor))
     export.aws.cache_clear()
     policies = cloudformation.policies(STACK)
     own = list(permissions.inline_statements("ExportFunction"))
@@ -174,9 +172,8 @@ def test_C54_without_one_action_the_error_names_it_and_nothing_is_lost(
     as_role(without(shop.job, action), monkeypatch, try_it)
 
     logged = capsys.readouterr().out
-    service, operation = action.split(":")
-    named = operation if action != "lambda:InvokeFunction" else "Invoke"
-    assert named in "\n".join(told) + logged
+    # Of S3 the error names the operation only.
+    assert action.removeprefix("s3:") in "\n".join(told) + logged
     if action == "dynamodb:UpdateItem":
         assert told[0].startswith("StoreError")
         assert "Grant dynamodb:UpdateItem on this table" in told[0]
