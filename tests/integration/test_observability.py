@@ -136,7 +136,7 @@ def test_the_embedded_metrics_of_a_run_read_back_are_its_numbers(
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "ERROR")  # never hides a metric
     began_ms, deaths = clock.now_ms(), ["once"]
 
-    @job("export", max_attempts=1)
+    @job("export")
     def handler(run: Run) -> None:
         for cursor in range(run.checkpoint or 0, 5):
             clock.advance(seconds=20)
