@@ -207,6 +207,11 @@ def decide(
     return Wait(head.waiting | {mine.slot})
 
 
+def is_left_by(head: Head, slot: str, attempt: int) -> bool:
+    """Tell whether the gate still names a run that has ended in this attempt."""
+    return head.active_slot == slot and head.active_attempt <= attempt
+
+
 def leaving(head: Head, slot: str, attempt: int) -> tuple[Write, dict[str, Value], str | None]:
     """Return the write with which a run that has ended leaves the gate, and who gets it."""
     values: dict[str, Value] = {"slot": slot, "attempt": attempt, "rev": head.rev}

@@ -68,7 +68,7 @@ def leave(held: Held, head: Head | None) -> None:
     for _ in range(_ROUNDS):
         if head is None:
             head = store.read_head(record.job, patience_ms=held.patience_ms())
-            if head.active_slot != record.slot or head.active_attempt > record.attempt:
+            if not gate.is_left_by(head, record.slot, record.attempt):
                 return
         write, values, following = gate.leaving(head, record.slot, record.attempt)
         left = store.write_head(record.job, write, values, patience_ms=held.patience_ms())
