@@ -32,11 +32,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sam_build(directory: Path) -> None:
+    sam_cli("build", "--build-dir", directory, **HERE)
+
+
+def sam_cli(*arguments: str | Path, **environment: str) -> None:
     command = sam.ROOT / ".venv-sam/bin/sam"
     assert command.exists(), "make .venv-sam/.ready makes it, and make test does so"
+    own = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "eu-west-1", **environment}
     done = subprocess.run(
-        [command, "build", "--build-dir", directory],
-        env={**os.environ, **HERE, "SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "eu-west-1"},
+        [command, *arguments],
+        env={**os.environ, **own},
         cwd=sam.ROOT,
         capture_output=True,
         text=True,

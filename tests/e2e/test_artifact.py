@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests import sam
+from tests.e2e.conftest import sam_cli
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 HERE = {"LAMBDA_PYTHON": VERSION, "LAMBDA_PLATFORM": f"manylinux2014_{platform.machine()}"}
@@ -69,6 +72,43 @@ def test_the_default_artifact_is_the_same_for_arm64_and_another_python(
     compiled = [name for name in content(tmp_path) if name.endswith(".pyc")]
     assert all(".cpython-313." in name for name in compiled)
     assert bool(compiled) is not ("no bytecode" in done.stderr)
+
+
+def test_sam_package_uploads_one_artifact_for_all_functions(built: Path, tmp_path: Path) -> None:
+    """And resolves the nested templates, as `sam deploy` does before CloudFormation sees them."""
+    packaged = tmp_path / "packaged.yaml"
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        environment = {
+            "AWS_ACCESS_KEY_ID": "local",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+            "AWS_SECRET_ACCESS_KEY": "local",
+        }
+        s3 = boto3.client(
+            "s3",
+            endpoint_url=environment["AWS_ENDPOINT_URL"],
+            region_name="us-east-1",
+            aws_access_key_id="local",
+            aws_secret_access_key="local",
+        )
+        s3.create_bucket(Bucket="code")
+        sam_cli("package", "--template-file", built / "template.yaml", "--s3-bucket", "code",
+                "--output-template-file", packaged, **environment)  # fmt: skip
+        found = {
+            each["Key"]: each["Size"] for each in s3.list_objects_v2(Bucket="code")["Contents"]
+        }
+    finally:
+        server.stop()
+    found = {each["Key"]: each["Size"] for each in listed}
+    nested = {key for key in found if key.endswith(".template")}
+    (artifact,) = found.keys() - nested
+    assert len(nested) == len(sam.NESTED)
+    assert found[artifact] < LIMIT_BYTES / 3
+    text = packaged.read_text()
+    assert f"CodeUri: s3://code/{artifact}" in text
+    assert all(key in text for key in nested)
 
 
 def test_the_locked_dependencies_are_those_that_are_tested() -> None:
