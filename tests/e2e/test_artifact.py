@@ -96,9 +96,7 @@ def test_sam_package_uploads_one_artifact_for_all_functions(built: Path, tmp_pat
         s3.create_bucket(Bucket="code")
         sam_cli("package", "--template-file", built / "template.yaml", "--s3-bucket", "code",
                 "--output-template-file", packaged, **environment)  # fmt: skip
-        found = {
-            each["Key"]: each["Size"] for each in s3.list_objects_v2(Bucket="code")["Contents"]
-        }
+        listed = s3.list_objects_v2(Bucket="code")["Contents"]
     finally:
         server.stop()
     found = {each["Key"]: each["Size"] for each in listed}
