@@ -42,7 +42,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             return original(self)
 
     monkeypatch.setattr(DynamoHandler, "call_action", locked)
-    with mock_aws(config={"lambda": {"use_docker": False}}):
+    with mock_aws():
         monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
         yield
 

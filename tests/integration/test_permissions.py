@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.core.config import default_user_config
 
 from anarchon_ddb import resumer, worker
 from anarchon_ddb.testing import LambdaContext, SettableClock, scheduler_event
@@ -49,6 +50,7 @@ class Shop:
 
 @pytest.fixture
 def shop(aws: None, monkeypatch: pytest.MonkeyPatch, clock: SettableClock) -> Shop:
+    monkeypatch.setitem(default_user_config["lambda"], "use_docker", False)
     with monkeypatch.context() as repaired:
         cloudformation.repair(repaired)
         outputs = cloudformation.deploy(STACK)
