@@ -80,7 +80,7 @@ endef
 
 # --- work ----------------------------------------------------------------------------------------
 demo: $(READY)  ## run the main job on the embedded local cloud, with kills
-	$(BIN)/python -m anarchon_ddb.local.demo
+	@$(BIN)/python -m anarchon_ddb.local.demo
 
 test: $(READY) $(SAM_READY) $(NODE_READY)  ## run all tests
 	$(BIN)/python -m pytest -n auto $(ARGS)

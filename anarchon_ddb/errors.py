@@ -47,11 +47,14 @@ class StoreError(AnarchonError):
     retryable : bool
         True for throttling, timeouts and faults of the service; False for what only a person can
         mend (a permission, a name, a region).
+    code : str
+        The error as the service or the SDK names it.
     """
 
-    def __init__(self, message: str, *, retryable: bool = False) -> None:
+    def __init__(self, message: str, *, retryable: bool = False, code: str = "") -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.code = code
 
 
 class Stop(BaseException):

@@ -66,12 +66,20 @@ def hand(*, some_wait: bool) -> Write:
     )
 
 
-WAIT = Write(
-    name="wait",
-    sets=("#waiting = :waiting", _COUNT),
-    requires=(AS_READ,),
-    constants=_CONSTANTS,
-)
+@cache
+def wait(*, some_wait: bool) -> Write:
+    """Return the write that changes who waits, if the gate is still as it was read."""
+    sets, removes = _waiting(some=some_wait)
+    return Write(
+        name="wait",
+        sets=(_COUNT, *sets),
+        removes=removes,
+        requires=(AS_READ,),
+        constants=_CONSTANTS,
+    )
+
+
+WAIT = wait(some_wait=True)
 
 # Who passed leaves the gate, and nobody waits for it.
 CLEAR = Write(
@@ -205,6 +213,15 @@ def decide(
     if overlap == "skip" and mine.cause == "schedule":
         return TakeOver(active.slot) if claimable else Skip()
     return Wait(head.waiting | {mine.slot})
+
+
+def waiting_without(head: Head, slot: str) -> tuple[Write, dict[str, Value]]:
+    """Return the write by which a slot that was cancelled waits no longer."""
+    waiting = head.waiting - {slot}
+    values: dict[str, Value] = {"rev": head.rev}
+    if waiting:
+        values["waiting"] = waiting
+    return wait(some_wait=bool(waiting)), values
 
 
 def is_left_by(head: Head, slot: str, attempt: int) -> bool:

@@ -60,13 +60,7 @@ class Job:
             self._resolved = (environ, definition)
             logs.logger().info(
                 "Options",
-                extra={
-                    "job": self.name,
-                    "options": {
-                        option: f"{getattr(effective, option)} ({source})"
-                        for option, source in sources.items()
-                    },
-                },
+                extra={"job": self.name, "options": options.described(effective, sources)},
             )
         return self._resolved[1]
 

@@ -228,8 +228,11 @@ def _rest(store: Store, record: RunRecord) -> bool:
 
 
 def _leave_gate(store: Store, record: RunRecord) -> None:
-    """Open the gate behind a run that was ended here; whoever comes next would do it, too."""
+    """Take a run that was ended here out of the gate; whoever comes next would do it, too."""
     head = store.read_head(record.job)
-    if head.active_slot == record.slot:
+    if record.slot in head.waiting:
+        write, values = gate.waiting_without(head, record.slot)
+        store.write_head(record.job, write, values)
+    elif head.active_slot == record.slot:
         write, values, _ = gate.leaving(head, record.slot, head.active_attempt)
         store.write_head(record.job, write, values)

@@ -103,6 +103,30 @@ def duration_ms(value: object, setting: str) -> int:
     return int(match[1]) * _UNIT_MS[match[2]]
 
 
+def duration_text(milliseconds: int) -> str:
+    """Return a duration as it would be written.
+
+    Examples
+    --------
+    >>> duration_text(3_000_000)
+    '50m'
+    """
+    for unit, size_ms in reversed(_UNIT_MS.items()):
+        if milliseconds % size_ms == 0:
+            return f"{milliseconds // size_ms}{unit}"
+    return f"{milliseconds / 1000}s"
+
+
+def described(options: Options, sources: Mapping[str, str]) -> dict[str, str]:
+    """Return each option as it would be written, with where it came from: for the log."""
+    texts = {}
+    for option, source in sources.items():
+        value = getattr(options, option)
+        written = duration_text(value) if _PARSERS[option] is duration_ms else repr(value)
+        texts[option] = f"{written} ({source})"
+    return texts
+
+
 def resolve(
     name: str, given: Mapping[str, object], environ: Mapping[str, str]
 ) -> tuple[Options, dict[str, str]]:

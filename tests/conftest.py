@@ -17,6 +17,7 @@ from anarchon_ddb.records import RunRecord
 from anarchon_ddb.schema import RunKey
 from anarchon_ddb.store import Store
 from anarchon_ddb.testing import LambdaContext, SettableClock
+from tests.dynalite import Dynalite, require
 from tests.faults import Faults
 
 SLOT = "2026-11-29T12:00:00Z"
@@ -90,6 +91,14 @@ def faults(aws: None) -> Iterator[Faults]:
     """Faults at the wire: the SDK's own retries see them."""
     with Faults() as installed:
         yield installed
+
+
+@pytest.fixture(scope="session")
+def dynalite() -> Iterator[Dynalite]:
+    """A server for the whole session; each test makes a table of its own."""
+    require()
+    with Dynalite() as server:
+        yield server
 
 
 def read(store: Store, slot: str = SLOT, job: str = "export") -> RunRecord:

@@ -101,7 +101,7 @@ class Faults:
             if request.write != write or not left[0]:
                 return None
             left[0] -= 1
-            return _error(code, status)
+            return error_reply(code, status)
 
         self._before.append(refuse)
 
@@ -125,7 +125,7 @@ class _Raw:
         yield self.body
 
 
-def _error(code: str, status: int) -> AWSResponse:
+def error_reply(code: str, status: int) -> AWSResponse:
     body = json.dumps({"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": code})
     headers = {"x-amzn-requestid": "0", "content-type": "application/x-amz-json-1.0"}
     return AWSResponse("https://dynamodb.test", status, headers, _Raw(body.encode()))

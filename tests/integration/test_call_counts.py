@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -17,16 +18,30 @@ Contexts = Callable[..., LambdaContext]
 
 
 @pytest.mark.parametrize("batches", [0, 1, 10])
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
 def test_a_run_of_N_batches_makes_N_plus_4_writes_and_no_read(
-    store: Store, context: Contexts, calls: list[str], batches: int
+    store: Store, context: Contexts, calls: list[str], batches: int, overlap: Any
 ) -> None:
-    @job("export")
+    @job("export", overlap=overlap)
     def handler(run: Run) -> None:
         for cursor in range(batches):
             run.save(cursor)
 
     handler(EVENT, context())
     assert Counter(UpdateItem=batches + 4) == Counter(calls)
+
+
+@pytest.mark.parametrize("batches", [0, 1, 10])
+def test_a_run_of_N_batches_makes_N_plus_3_calls_where_overlap_is_allowed(
+    store: Store, context: Contexts, calls: list[str], batches: int
+) -> None:
+    @job("export", overlap="allow")
+    def handler(run: Run) -> None:
+        for cursor in range(batches):
+            run.save(cursor)
+
+    handler(EVENT, context())
+    assert Counter(UpdateItem=batches + 2, GetItem=1) == Counter(calls)
 
 
 def test_C63_a_duplicate_makes_one_write_and_one_read(

@@ -1,0 +1,192 @@
+"""Reading a SAM template: YAML with CloudFormation's tags kept as data, and their resolution.
+
+Nothing is executed or guessed: a function that can't be resolved on one machine is an error that
+names the line it stands on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from anarchon_ddb.errors import AnarchonError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+
+class TemplateError(AnarchonError):
+    """The template can't be read, or asks for what can't be played on one machine."""
+
+
+class _UnresolvedError(Exception):
+    """What can't be resolved, before the place is known."""
+
+
+_NO_VALUE = object()
+"""What ``Ref: AWS::NoValue`` gives: the property or element is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A CloudFormation function, such as ``!Ref Table``: its name, its argument, its line."""
+
+    name: str
+    argument: Any
+    line: int
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader; an unknown tag becomes a ``Tagged`` instead of an error."""
+
+
+def _construct_tag(loader: _Loader, suffix: str, node: yaml.Node) -> Tagged:
+    argument: Any
+    if isinstance(node, yaml.ScalarNode):
+        argument = loader.construct_scalar(node)
+    elif isinstance(node, yaml.SequenceNode):
+        argument = loader.construct_sequence(node, deep=True)
+    else:
+        argument = loader.construct_mapping(node, deep=True)  # type: ignore[arg-type]
+    return Tagged(suffix, argument, node.start_mark.line + 1)
+
+
+_Loader.add_multi_constructor("!", _construct_tag)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Return a template as data.
+
+    Raises
+    ------
+    TemplateError
+        If the file can't be read, or is no YAML mapping with ``Resources``.
+    """
+    try:
+        # S506: a subclass of the safe loader.
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
+    except OSError as error:
+        raise TemplateError(f"{path}: can't be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise TemplateError(f"{path}: not YAML: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("Resources"), dict):
+        raise TemplateError(f"{path}: not a template: it has no mapping named Resources")
+    return data
+
+
+class Resolver:
+    """Resolves CloudFormation's functions to the names of the local stack.
+
+    Parameters
+    ----------
+    path : Path
+        The template's, for messages.
+    values : dict
+        What ``Ref`` gives: parameters, pseudo parameters and resources by logical id.
+    attributes : dict
+        What ``GetAtt`` gives, as ``Table.Arn``.
+    conditions : mapping
+        The template's ``Conditions``.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        values: dict[str, str],
+        attributes: dict[str, str],
+        conditions: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.values = values
+        self.attributes = attributes
+        self._path = path
+        self._conditions = conditions or {}
+        self._functions: Mapping[str, Callable[[Any], Any]] = {
+            "Ref": self._ref,
+            "Sub": self._sub,
+            "GetAtt": self._get_att,
+            "Join": self._join,
+            "If": self._if,
+            "Equals": lambda pair: self.resolve(pair[0]) == self.resolve(pair[1]),
+            "Not": lambda one: not self._holds(one[0]),
+            "And": lambda all_of: all(self._holds(condition) for condition in all_of),
+            "Or": lambda any_of: any(self._holds(condition) for condition in any_of),
+            "Condition": self.condition,
+        }
+
+    def resolve(self, value: Any) -> Any:
+        """Return a value with every function in it replaced by what it gives.
+
+        Raises
+        ------
+        TemplateError
+            If one of them can't be resolved here.
+        """
+        if isinstance(value, Tagged):
+            return self._apply(value.name, value.argument, f" line {value.line}")
+        if isinstance(value, dict):
+            name = next(iter(value), "")
+            if len(value) == 1 and (name == "Ref" or str(name).startswith("Fn::")):
+                return self._apply(name.removeprefix("Fn::"), value[name], "")
+            pairs = ((key, self.resolve(inner)) for key, inner in value.items())
+            return {key: inner for key, inner in pairs if inner is not _NO_VALUE}
+        if isinstance(value, list):
+            return [inner for inner in map(self.resolve, value) if inner is not _NO_VALUE]
+        return value
+
+    def condition(self, name: str) -> bool:
+        """Return whether a named condition of the template holds."""
+        if name not in self._conditions:
+            raise TemplateError(f"{self._path}: no condition named {name!r}")
+        return self._holds(self._conditions[name])
+
+    def _apply(self, name: str, argument: Any, place: str) -> Any:
+        try:
+            if name not in self._functions:
+                raise _UnresolvedError(f"{name} can't be resolved on one machine")
+            return self._functions[name](argument)
+        except _UnresolvedError as error:
+            raise TemplateError(f"{self._path}{place}: {error}") from None
+
+    def _ref(self, name: str) -> Any:
+        return _NO_VALUE if name == "AWS::NoValue" else _look_up(self.values, name, "Ref")
+
+    def _get_att(self, argument: str | list[str]) -> str:
+        name = argument if isinstance(argument, str) else ".".join(argument)
+        return _look_up(self.attributes, name, "GetAtt")
+
+    def _sub(self, argument: str | list[Any]) -> str:
+        text, extra = (argument, {}) if isinstance(argument, str) else argument
+        own = {name: str(self.resolve(value)) for name, value in extra.items()}
+
+        def replace(match: re.Match[str]) -> str:
+            name = match[1]
+            if name.startswith("!"):  # ${!Literal}
+                return "${" + name[1:] + "}"
+            if name in own:
+                return own[name]
+            return self._get_att(name) if "." in name else str(self._ref(name))
+
+        return re.sub(r"\$\{([^}]+)\}", replace, text)
+
+    def _join(self, argument: list[Any]) -> str:
+        separator, parts = argument
+        return str(separator).join(str(self.resolve(part)) for part in parts)
+
+    def _if(self, argument: list[Any]) -> Any:
+        name, holds, otherwise = argument
+        return self.resolve(holds if self.condition(name) else otherwise)
+
+    def _holds(self, condition: Any) -> bool:
+        if isinstance(condition, dict) and set(condition) == {"Condition"}:
+            return self.condition(condition["Condition"])
+        return bool(self.resolve(condition))
+
+
+def _look_up(known: Mapping[str, str], name: str, function: str) -> str:
+    if name not in known:
+        raise _UnresolvedError(f"{function} of {name!r}: no such parameter, resource or attribute")
+    return known[name]
