@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -70,3 +72,19 @@ def of_type(template: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[
     for logical_id, resource in template["Resources"].items():
         if resource["Type"] == kind:
             yield logical_id, resource.get("Properties", {})
+
+
+def cli(*arguments: str | Path, **environment: str) -> None:
+    """Call the SAM CLI of this project at its root."""
+    command = ROOT / ".venv-sam/bin/sam"
+    assert command.exists(), "make .venv-sam/.ready makes it, and make test does so"
+    own = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "eu-west-1", **environment}
+    done = subprocess.run(
+        [command, *arguments],
+        env={**os.environ, **own},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

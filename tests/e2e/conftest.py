@@ -27,27 +27,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (shared / "sam-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "template.yaml").exists():
-            sam_build(directory)
+            sam.cli("build", "--build-dir", directory, **HERE)
     return directory
-
-
-def sam_build(directory: Path) -> None:
-    sam_cli("build", "--build-dir", directory, **HERE)
-
-
-def sam_cli(*arguments: str | Path, **environment: str) -> None:
-    command = sam.ROOT / ".venv-sam/bin/sam"
-    assert command.exists(), "make .venv-sam/.ready makes it, and make test does so"
-    own = {"SAM_CLI_TELEMETRY": "0", "AWS_DEFAULT_REGION": "eu-west-1", **environment}
-    done = subprocess.run(
-        [command, *arguments],
-        env={**os.environ, **own},
-        cwd=sam.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(

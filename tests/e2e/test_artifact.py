@@ -14,7 +14,6 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tests import sam
-from tests.e2e.conftest import sam_cli
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 HERE = {"LAMBDA_PYTHON": VERSION, "LAMBDA_PLATFORM": f"manylinux2014_{platform.machine()}"}
@@ -94,7 +93,7 @@ def test_sam_package_uploads_one_artifact_for_all_functions(built: Path, tmp_pat
             aws_secret_access_key="local",
         )
         s3.create_bucket(Bucket="code")
-        sam_cli("package", "--template-file", built / "template.yaml", "--s3-bucket", "code",
+        sam.cli("package", "--template-file", built / "template.yaml", "--s3-bucket", "code",
                 "--output-template-file", packaged, **environment)  # fmt: skip
         listed = s3.list_objects_v2(Bucket="code")["Contents"]
     finally:

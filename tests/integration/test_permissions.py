@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from anarchon_ddb import resumer, worker
 from anarchon_ddb.testing import LambdaContext, SettableClock, scheduler_event
 from handlers import export
 from tests import moto_cloudformation as cloudformation
-from tests import permissions
+from tests import permissions, sam
 from tests.conftest import SLOT
 from tests.permissions import Statement
 
@@ -108,6 +109,18 @@ def prove(statements: list[Statement], needs: list[permissions.Need]) -> None:
         for action in permissions.actions(statement):
             one = {**statement, "Action": action}
             assert any(need.is_allowed_by(one) for need in needs), f"{action} is never used"
+
+
+def test_C54_the_guide_lists_exactly_what_is_granted() -> None:
+    guide = (sam.ROOT / "docs/deploy.md").read_text()
+    section = guide.partition("## Permissions")[2].partition("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    listed = set(re.findall(r"`([a-z]+:[A-Z]\w+)`", "\n".join(table)))
+    granted = set()
+    for name in ("template.yaml", "infra/resumer.yaml"):
+        for _, policy in sam.of_type(sam.source(name), "AWS::IAM::ManagedPolicy"):
+            granted |= set(re.findall(r'"([a-z]+:[A-Z]\w+)"', json.dumps(policy)))
+    assert listed == granted - {"kms:ViaService"}
 
 
 def as_role(
