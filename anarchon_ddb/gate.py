@@ -39,11 +39,31 @@ _COUNT = "#rev = if_not_exists(#rev, :zero) + :one"
 _ACTIVE = ("#active_slot = :slot", "#active_attempt = :attempt")
 _CONSTANTS: dict[str, str | int] = {"zero": 0, "one": 1}
 
-PASS = Write(
-    name="pass",
-    sets=(*_ACTIVE, _COUNT),
-    requires=(NOT_PAUSED, f"({FREE} OR {MINE})"),
-    constants=_CONSTANTS,
+
+@cache
+def passing(*, with_policy: bool) -> Write:
+    """Return the write that passes the gate; it keeps the job's policy for the resumer."""
+    return Write(
+        name="pass",
+        sets=(*_ACTIVE, _COUNT, *(("#policy = :policy",) if with_policy else ())),
+        removes=() if with_policy else ("#policy",),
+        requires=(NOT_PAUSED, f"({FREE} OR {MINE})"),
+        constants=_CONSTANTS,
+    )
+
+
+# Where overlap is allowed nothing is passed: the policy is written when it changed.
+POLICY = Write(
+    name="policy",
+    sets=("#policy = :policy",),
+    requires=("(attribute_not_exists(#policy) OR #policy = :read_policy)",),
+)
+
+# How far the resumer came. Only forward: two passes may be under way.
+CHECKED = Write(
+    name="checked",
+    sets=("#checked_until = :checked_until",),
+    requires=("(attribute_not_exists(#checked_until) OR #checked_until < :checked_until)",),
 )
 
 
@@ -109,7 +129,7 @@ def pause(*, fresh: bool) -> Write:
     """Return the write that pauses a job; ``fresh`` if its head does not exist yet."""
     return Write(
         name="pause",
-        sets=("#paused_until = :until", "#pause_note = :note", _COUNT),
+        sets=("#paused_until = :until", "#paused_from = :now", "#pause_note = :note", _COUNT),
         requires=("attribute_not_exists(#rev)" if fresh else AS_READ,),
         constants=_CONSTANTS,
     )
@@ -117,7 +137,7 @@ def pause(*, fresh: bool) -> Write:
 
 UNPAUSE = Write(
     name="unpause",
-    sets=(_COUNT,),
+    sets=("#unpaused_at = :now", _COUNT),
     removes=("#paused_until", "#pause_note"),
     requires=(AS_READ,),
     constants=_CONSTANTS,

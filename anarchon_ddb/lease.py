@@ -83,7 +83,7 @@ class Lease:
         self.lost: LeaseLost | StoreError | None = None
         self.seq = record.seq
         self._untold = self.past != record.attempts
-        self._store = store
+        self.store = store
         self._lease_ms = lease_ms
         self._version = version
         self.until_ms = record.lease_until
@@ -170,7 +170,7 @@ class Lease:
             "seq": seq,
             "lease_until": until_ms,
         }
-        item = self._store.write(
+        item = self.store.write(
             self.key, write, values, patience_ms=patience_ms, returning="ALL_NEW"
         )
         if item is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anarchon_ddb import dispatch, ending, gate, protocol
+from anarchon_ddb import catch_up, dispatch, ending, gate, protocol
 from anarchon_ddb.schema import RunKey
 
 if TYPE_CHECKING:
@@ -48,12 +48,21 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
         head = held.store.read_head(held.record.job, patience_ms=held.patience_ms())
         if gate.is_paused(head, held.clock.now_ms()):
             return _pause(held)
+        _keep_policy(held, head)
         return Passed(held, None)
     for _ in range(_ROUNDS):
         entered = _try(held, claim)
         if entered is not None:
             return entered
     return _step_back(held, "pending", "the gate changed too often")
+
+
+def _keep_policy(held: Held, head: Head) -> None:
+    """Keep a job's policy for the resumer where it is not the one that is kept already."""
+    policy = catch_up.policy_text(held.options)
+    if policy != head.policy:
+        values: dict[str, Value] = {"policy": policy, "read_policy": head.policy}
+        held.store.write_head(held.record.job, gate.POLICY, values, patience_ms=held.patience_ms())
 
 
 def leave(held: Held, head: Head | None) -> None:
@@ -87,7 +96,11 @@ def _try(held: Held, claim: Claim) -> Passed | Result | None:
         "attempt": record.attempt,
         "now": clock.now_ms(),
     }
-    head = store.write_head(record.job, gate.PASS, values, patience_ms=held.patience_ms())
+    policy = catch_up.policy_text(held.options)
+    if policy:
+        values["policy"] = policy
+    write = gate.passing(with_policy=bool(policy))
+    head = store.write_head(record.job, write, values, patience_ms=held.patience_ms())
     if head is not None:
         return Passed(held, head)
     head = store.read_head(record.job, patience_ms=held.patience_ms())

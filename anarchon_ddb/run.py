@@ -8,6 +8,7 @@ goes on from the cursor. A batch may be repeated after a kill, so it must be saf
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anarchon_ddb import codec, pagination, protocol
@@ -16,6 +17,7 @@ from anarchon_ddb.errors import (
     Cancelled,
     CheckpointError,
     CheckpointTooLargeError,
+    InvalidScheduleError,
     LeaseLost,
     Stop,
     StopEarly,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from anarchon_ddb.clock import Clock
     from anarchon_ddb.lease import Lease
     from anarchon_ddb.records import RunRecord
+    from anarchon_ddb.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -91,6 +94,7 @@ class Run:
         self.has_progressed = False
         self._stored = record.checkpoint
         self._done = record.done or 0
+        self._schedule_arn = record.schedule
         self._lease = lease
         self._stop_margin_ms = stop_margin_ms
         self._deadline_ms = deadline_ms
@@ -104,6 +108,57 @@ class Run:
     def fencing_token(self) -> int:
         """The attempt: a number that grows with each claim of this run."""
         return self.attempt
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The slot in the schedule's own zone: the same instant, as the wall clock there shows it.
+
+        Raises
+        ------
+        InvalidScheduleError, StoreError
+            As ``window``.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     day = run.scheduled_at.date()  # in Tokyo 2 January, while UTC still has the 1st
+        """
+        return self._schedule.local(self.slot)
+
+    @property
+    def window(self) -> tuple[datetime, datetime]:
+        """The slot before this one, and this one: what is new since the last slot. Aware, UTC.
+
+        The schedule is read from EventBridge when a handler first asks, once per sandbox; a run
+        that does not ask makes no call. It is the schedule as it stands now: where it was changed
+        since the slot, the window is the one that the new expression gives.
+
+        Raises
+        ------
+        InvalidScheduleError
+            If no schedule is known of this run, or it has no slot before this one (``at``).
+        StoreError
+            If EventBridge can't be asked, with the permission or the name that is missing.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     start, end = run.window
+        ...     export(orders_between(start, end))  # start included, end not
+        """
+        return self._schedule.window(self.slot)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        if self._schedule_arn is None:
+            raise InvalidScheduleError(
+                f"{self._name}: no schedule is known, since the event that began it named none. "
+                'Add "schedule":"<aws.scheduler.schedule-arn>" to the Input of its schedule; for '
+                "a run by hand, add the ARN of the schedule to the event"
+            )
+        from anarchon_ddb import registry  # noqa: PLC0415  a handler that never asks pays nothing
+
+        return registry.schedule_of(self._lease.store, self._schedule_arn, self.slot)
 
     @property
     def is_resuming(self) -> bool:

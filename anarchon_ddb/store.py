@@ -49,7 +49,7 @@ READ_TIMEOUT_S = 2.0
 TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     {
         "InternalServerError",
         "InternalFailure",
@@ -256,12 +256,31 @@ class Store:
                     ":due": to_wire(due_before_ms),
                 },
             }
-            while True:
-                reply = self._patiently("Query", request, 0) or {}
-                yield from map(RunKey.of, reply.get("Items", ()))
-                if "LastEvaluatedKey" not in reply:
-                    break
-                request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
+            yield from self._pages(request)
+
+    def slots_between(self, job: str, first: str, last: str) -> set[str]:
+        """List the slots of a job that have a run, both ends included. Consistent."""
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
+            "ProjectionExpression": "#pk, #sk",
+            "ExpressionAttributeNames": {"#pk": "pk", "#sk": "sk"},
+            "ExpressionAttributeValues": {
+                ":pk": RunKey(job, first).wire["pk"],
+                ":first": RunKey(job, first).wire["sk"],
+                ":last": RunKey(job, last).wire["sk"],
+            },
+        }
+        return {key.slot for key in self._pages(request)}
+
+    def _pages(self, request: dict[str, Any]) -> Iterator[RunKey]:
+        while True:
+            reply = self._patiently("Query", request, 0) or {}
+            yield from map(RunKey.of, reply.get("Items", ()))
+            if "LastEvaluatedKey" not in reply:
+                return
+            request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
 
     def _record(self, item: dict[str, Any]) -> RunRecord:
         try:
@@ -304,7 +323,7 @@ class Store:
         code = _code(error)
         advice = _ADVICE.get(code, "").format(operation=operation)
         region = self._region()
-        transient = code in _TRANSIENT or isinstance(error, HTTPClientError)
+        transient = code in TRANSIENT or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "

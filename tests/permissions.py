@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 import botocore.client
@@ -32,6 +32,7 @@ def _table(call: dict[str, Any]) -> str:
 
 # The one place that knows what a call needs: an action that a path begins to use is one more line.
 # Operation -> (action, resource).
+_EVERY_SCHEDULE = f"arn:aws:scheduler:{ACCOUNT}:schedule/*/*"
 NEEDS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], str]]] = {
     ("dynamodb", "GetItem"): ("dynamodb:GetItem", _table),
     ("dynamodb", "UpdateItem"): ("dynamodb:UpdateItem", _table),
@@ -40,6 +41,19 @@ NEEDS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], str]]] = {
     ("lambda", "Invoke"): (
         "lambda:InvokeFunction",
         lambda call: f"arn:aws:lambda:{ACCOUNT}:function:{call['FunctionName'].split(':')[-1]}",
+    ),
+    ("lambda", "GetFunctionEventInvokeConfig"): (
+        "lambda:GetFunctionEventInvokeConfig",
+        lambda call: f"arn:aws:lambda:{ACCOUNT}:function:{call['FunctionName'].split(':')[-1]}",
+    ),
+    ("scheduler", "GetSchedule"): (
+        "scheduler:GetSchedule",
+        lambda call: f"arn:aws:scheduler:{ACCOUNT}:schedule/{call['GroupName']}/{call['Name']}",
+    ),
+    ("scheduler", "ListSchedules"): ("scheduler:ListSchedules", lambda _: _EVERY_SCHEDULE),
+    ("events", "DescribeRule"): (
+        "events:DescribeRule",
+        lambda call: f"arn:aws:events:{ACCOUNT}:rule/{call['Name']}",
     ),
     ("s3", "PutObject"): (
         "s3:PutObject",
@@ -107,6 +121,12 @@ def enforce(patch: pytest.MonkeyPatch) -> None:
             request._action = "lambda:InvokeFunction"
             name = unquote(request._path).split("/")[-2]
             resource = f"arn:aws:lambda:{ACCOUNT}:function:{name.split(':')[-1]}"
+        elif request._action == "scheduler:GetSchedule":
+            place = urlsplit(unquote(request._path))
+            group, name = parse_qs(place.query)["groupName"][0], place.path.split("/")[-1]
+            resource = f"arn:aws:scheduler:{ACCOUNT}:schedule/{group}/{name}"
+        elif request._action == "events:DescribeRule":
+            resource = f"arn:aws:events:{ACCOUNT}:rule/{json.loads(request._body)['Name']}"
         check(request, resource)
 
     def call_with_denial(handler: DynamoHandler) -> Any:
@@ -118,6 +138,8 @@ def enforce(patch: pytest.MonkeyPatch) -> None:
         return 400, headers, json.dumps({"__type": kind, "Message": text})
 
     patch.setattr(IAMRequestBase, "check_action_permitted", check_with_resource)
+    # moto signs a path with a query differently; who calls is told by the key.
+    patch.setattr(IAMRequestBase, "check_signature", lambda _: None)
     patch.setattr(DynamoHandler, "call_action", call_with_denial)
     patch.setattr(moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
     patch.setattr(ActionAuthenticatorMixin, "request_count", 0)

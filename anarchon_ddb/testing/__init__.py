@@ -1,4 +1,4 @@
-"""For job authors: a Lambda context on a clock that is moved by hand, and events of every kind.
+"""For job authors: a Lambda context on a clock that is moved by hand, events, schedules.
 
 Examples
 --------
@@ -12,5 +12,13 @@ Examples
 from anarchon_ddb.testing.clock import SettableClock
 from anarchon_ddb.testing.context import LambdaContext
 from anarchon_ddb.testing.events import resume_event, rule_event, scheduler_event
+from anarchon_ddb.testing.schedules import create_schedule
 
-__all__ = ["LambdaContext", "SettableClock", "resume_event", "rule_event", "scheduler_event"]
+__all__ = [
+    "LambdaContext",
+    "SettableClock",
+    "create_schedule",
+    "resume_event",
+    "rule_event",
+    "scheduler_event",
+]

@@ -12,8 +12,8 @@ import boto3
 import pytest
 from moto.core.config import default_user_config
 
-from anarchon_ddb import resumer, worker
-from anarchon_ddb.testing import LambdaContext, SettableClock, scheduler_event
+from anarchon_ddb import Run, StoreError, job, resumer, worker
+from anarchon_ddb.testing import LambdaContext, SettableClock, rule_event, scheduler_event
 from handlers import export
 from tests import moto_cloudformation as cloudformation
 from tests import permissions, sam
@@ -22,7 +22,20 @@ from tests.permissions import Statement
 
 STACK = "shop-prod"
 EVENT = scheduler_event("export", SLOT)
+RULE = f"{STACK}-ReportFunctionHourly-1A2B3C"
+RULED = rule_event(RULE, SLOT)
+SCHEDULED = scheduler_event(
+    "windowed",
+    "2026-11-29T01:00:00Z",
+    schedule=f"arn:aws:scheduler:{permissions.ACCOUNT}:schedule/{STACK}/export",
+)
 PLANES = [f"{number:02}" for number in range(40)]
+
+
+@job("windowed")
+def windowed(run: Run) -> None:
+    """Ask for what the export does not."""
+    assert run.window
 
 
 @dataclass
@@ -68,14 +81,15 @@ def shop(aws: None, monkeypatch: pytest.MonkeyPatch, clock: SettableClock) -> Sh
     )
     for plane in PLANES:
         dynamodb.put_item(TableName="planes", Item={"id": {"S": plane}})
+    boto3.client("events").put_rule(Name=RULE, ScheduleExpression="cron(0 * * * ? *)")
     # Each page takes 15 s: an invocation of 60 s does two or three.
     name = export._name
     monkeypatch.setattr(export, "_name", lambda cursor: clock.advance(seconds=15) or name(cursor))
     export.aws.cache_clear()
     policies = cloudformation.policies(STACK)
     own = list(permissions.inline_statements("ExportFunction"))
-    job = [*policies["JobPolicy"]["Statement"], *own]
-    return Shop(outputs["TableName"], outputs["ExportBucket"], job,
+    granted = [*policies["JobPolicy"]["Statement"], *own]
+    return Shop(outputs["TableName"], outputs["ExportBucket"], granted,
                 policies["ResumerPolicy"]["Statement"], clock)  # fmt: skip
 
 
@@ -87,6 +101,8 @@ def test_C54_the_job_may_do_what_it_does_and_does_what_it_may(
         assert shop.deliver() == "interrupted"
         assert shop.deliver() == "succeeded"
         assert shop.deliver() == "duplicate"
+        assert windowed(SCHEDULED, shop.context())["outcome"] == "succeeded"
+        assert windowed(RULED, shop.context())["outcome"] == "succeeded"
     prove(shop.job, needs)
     assert shop.exported() == PLANES
 
@@ -197,3 +213,19 @@ def test_C54_without_one_action_the_error_names_it_and_nothing_is_lost(
     outcomes = as_role(shop.job, monkeypatch, lambda: [shop.deliver() for _ in range(3)])
     assert outcomes[-1] in {"succeeded", "duplicate"}
     assert shop.exported() == PLANES
+
+
+@pytest.mark.parametrize(
+    ("action", "event"),
+    [("scheduler:GetSchedule", SCHEDULED), ("events:DescribeRule", RULED)],
+)
+def test_C54_without_the_registry_the_error_names_it_and_the_run_is_kept(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, action: str, event: dict[str, Any]
+) -> None:
+    def deliver() -> str:
+        return str(windowed(event, shop.context())["outcome"])
+
+    with pytest.raises(StoreError, match=action):
+        as_role(without(shop.job, action), monkeypatch, deliver)
+    shop.clock.advance(minutes=5)
+    assert as_role(shop.job, monkeypatch, deliver) == "succeeded"
