@@ -162,7 +162,7 @@ def test_a_slot_an_early_stop_a_kill_and_a_resume_under_awss_runtime_client(
 
     resumer = on_lambda.start("resumer")
     passed = on_lambda.invoke("resumer", {}, timeout_s=50)
-    assert passed == {"open": 1, "sent": 1, "faults": 0}
+    assert passed.items() >= {"open": 1, "sent": 1, "faults": 0}.items()
     on_lambda.stop(resumer)
     name, resume = on_lambda.api.invoked.get(timeout=60)
     assert name == on_lambda.function("export")
