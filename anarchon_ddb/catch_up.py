@@ -18,7 +18,7 @@ from anarchon_ddb.clock import to_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from anarchon_ddb.group import Registered
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.options import CatchUp, Options
     from anarchon_ddb.records import Head
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FOREVER_MS = 253_402_300_799_000
 """The end of the year 9999: a pause without an end."""
 
+RULES_SHARD = "rules"
+"""The partition of the index that lists the jobs that rules fire."""
+
 NOT_PAUSED = "(attribute_not_exists(#paused_until) OR #paused_until <= :now)"
 FREE = "(attribute_not_exists(#active_slot) AND attribute_not_exists(#waiting))"
 MINE = "(#active_slot = :slot AND #active_attempt <= :attempt)"
@@ -57,6 +60,21 @@ POLICY = Write(
     name="policy",
     sets=("#policy = :policy",),
     requires=("(attribute_not_exists(#policy) OR #policy = :read_policy)",),
+)
+
+# A job that a rule fires is in no group: from its first delivery on its head stands in the index,
+# in a partition of its own, for the resumer to find.
+RULE = Write(
+    name="rule",
+    sets=(
+        "#rule = :rule",
+        "#function = :function",
+        "#rule_since = if_not_exists(#rule_since, :now)",
+        "#open = :rules",
+        "#due = :zero",
+    ),
+    requires=("(attribute_not_exists(#rule) OR #rule = :read_rule)",),
+    constants={"rules": RULES_SHARD, "zero": 0},
 )
 
 # How far the resumer came. Only forward: two passes may be under way.

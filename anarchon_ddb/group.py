@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from anarchon_ddb import registry
+from anarchon_ddb.clock import from_ms
 from anarchon_ddb.errors import InvalidScheduleError, StoreError
+from anarchon_ddb.listing import Listing, Registered
 from anarchon_ddb.schedule import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from anarchon_ddb.schedule import Schedule
+    from anarchon_ddb.records import Head
     from anarchon_ddb.store import Store
 
 GROUP_SETTING = "ANARCHON_SCHEDULE_GROUP"
@@ -30,43 +33,10 @@ GROUP_SETTING = "ANARCHON_SCHEDULE_GROUP"
 LAMBDA_EVENT_AGE_S = 21_600
 """How long Lambda keeps an asynchronous event where the function sets nothing: six hours."""
 
+RULE_EVENT_AGE_S = 86_400
+"""How long a rule tries to deliver where its target sets nothing."""
+
 _CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 3})
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """One schedule of the group, of one job."""
-
-    job: str
-    """The job, or an instance of it."""
-    name: str
-    arn: str
-    schedule: Schedule
-    is_enabled: bool
-    function: str
-    """The ARN of the function that runs the job."""
-    params: Mapping[str, Any]
-    since: datetime
-    """Created or last modified: what was due before is not known."""
-    flexible_s: int
-    """The width of its flexible time window."""
-    event_age_s: int
-    """How long Scheduler tries to deliver, and Lambda then keeps the event, together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The group as far as it was read."""
-
-    registered: tuple[Registered, ...] = ()
-    faults: tuple[str, ...] = ()
-    """What could not be read or understood, in words; the rest is listed all the same."""
-    is_complete: bool = False
-    """False if the list or a schedule is missing: then nothing follows from an absence."""
-
-    def of(self, job: str) -> list[Registered]:
-        """Return the schedules of a job."""
-        return [entry for entry in self.registered if entry.job == job]
 
 
 @dataclass(slots=True)
@@ -117,6 +87,40 @@ class ScheduleGroup:
                     break
                 self._known[name] = self._read(name, modified)
         return self._listing((), is_complete=is_complete)
+
+    def rules(self, heads: Iterable[Head]) -> Listing:
+        """Return the jobs that rules fire as the registry would list them.
+
+        A rule has no modification date, so each is read anew.
+
+        Parameters
+        ----------
+        heads : iterable of Head
+            Of the jobs that a rule has fired once.
+        """
+        entries: list[Registered] = []
+        faults: list[str] = []
+        for head in heads:
+            try:
+                entries.append(self._of_rule(head))
+            except (InvalidScheduleError, StoreError) as error:
+                faults.append(f"the rule of job {head.job!r}: {error}")
+        return Listing(tuple(entries), tuple(faults), not faults)
+
+    def _of_rule(self, head: Head) -> Registered:
+        schedule, is_enabled = registry.read_rule(self.store, head.rule)
+        return Registered(
+            job=head.job,
+            name=head.rule.rpartition("/")[2],
+            arn=head.rule,
+            schedule=schedule,
+            is_enabled=is_enabled,
+            function=head.function,
+            params={},
+            since=from_ms(head.rule_since),
+            flexible_s=0,
+            event_age_s=RULE_EVENT_AGE_S + self._lambda_age_s(head.function),
+        )
 
     def _listing(self, faults: tuple[str, ...], *, is_complete: bool) -> Listing:
         known = self._known.values()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anarchon_ddb.ending import Held, Result
+    from anarchon_ddb.options import Options
     from anarchon_ddb.records import Head, Released, RunRecord, Value
+    from anarchon_ddb.store import Store
 
     Claim = Callable[[str], Held | None]
 
@@ -48,7 +50,8 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
         head = held.store.read_head(held.record.job, patience_ms=held.patience_ms())
         if gate.is_paused(head, held.clock.now_ms()):
             return _pause(held)
-        _keep_policy(held, head)
+        keep_policy(held.store, held.record.job, held.options, head)
+        keep_rule(held, head)
         return Passed(held, None)
     for _ in range(_ROUNDS):
         entered = _try(held, claim)
@@ -57,12 +60,27 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
     return _step_back(held, "pending", "the gate changed too often")
 
 
-def _keep_policy(held: Held, head: Head) -> None:
+def keep_policy(store: Store, job: str, options: Options, head: Head | None = None) -> None:
     """Keep a job's policy for the resumer where it is not the one that is kept already."""
-    policy = catch_up.policy_text(held.options)
+    head = store.read_head(job) if head is None else head
+    policy = catch_up.policy_text(options)
     if policy != head.policy:
         values: dict[str, Value] = {"policy": policy, "read_policy": head.policy}
-        held.store.write_head(held.record.job, gate.POLICY, values, patience_ms=held.patience_ms())
+        store.write_head(job, gate.POLICY, values)
+
+
+def keep_rule(held: Held, head: Head) -> None:
+    """Let the resumer find a job that a rule fires: no schedule group lists it."""
+    arn = held.record.schedule or ""
+    if ":rule/" not in arn or (head.rule, head.function) == (arn, held.record.function):
+        return
+    values: dict[str, Value] = {
+        "rule": arn,
+        "read_rule": head.rule,
+        "function": held.record.function,
+        "now": held.clock.now_ms(),
+    }
+    held.store.write_head(held.record.job, gate.RULE, values, patience_ms=held.patience_ms())
 
 
 def leave(held: Held, head: Head | None) -> None:
@@ -102,6 +120,7 @@ def _try(held: Held, claim: Claim) -> Passed | Result | None:
     write = gate.passing(with_policy=bool(policy))
     head = store.write_head(record.job, write, values, patience_ms=held.patience_ms())
     if head is not None:
+        keep_rule(held, head)
         return Passed(held, head)
     head = store.read_head(record.job, patience_ms=held.patience_ms())
     active = _active(held, head)

@@ -144,5 +144,11 @@ class Head:
     pause_note: str = ""
     checked_until: int = 0
     """Up to which slot the resumer found a trace of each, or left one; epoch milliseconds."""
+    rule: str = ""
+    """The ARN of the rule that fires the job, if one does."""
+    rule_since: int = 0
+    """The first delivery of a rule, epoch milliseconds."""
+    function: str = ""
+    """The function that the rule fires."""
     policy: str = ""
     """What the resumer must know of the job's policy; empty for the defaults."""

@@ -89,8 +89,23 @@ def read_schedule(store: Store, arn: str) -> Schedule:
     StoreError
         If the call fails; the text names the action and the resource.
     """
+    return _parsed(arn, source_of(arn), _ask(store, source_of(arn), arn))
+
+
+def read_rule(store: Store, arn: str) -> tuple[Schedule, bool]:
+    """Read a rule's schedule, and whether the rule is enabled.
+
+    Raises
+    ------
+    InvalidScheduleError, StoreError
+        As ``read_schedule``.
+    """
     source = source_of(arn)
     found = _ask(store, source, arn)
+    return _parsed(arn, source, found), found.get("State", "ENABLED") != "DISABLED"
+
+
+def _parsed(arn: str, source: Source, found: Mapping[str, Any]) -> Schedule:
     expression = found.get("ScheduleExpression")
     if not expression:
         raise InvalidScheduleError(

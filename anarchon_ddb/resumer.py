@@ -22,7 +22,8 @@ from anarchon_ddb import catch_up, dispatch, gate, logs, metrics, protocol, reco
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
 from anarchon_ddb.errors import AnarchonError, StoreError
 from anarchon_ddb.events import SlotEvent
-from anarchon_ddb.group import GROUP_SETTING, Listing, ScheduleGroup
+from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
+from anarchon_ddb.listing import Listing
 from anarchon_ddb.options import Options
 from anarchon_ddb.schema import RunKey
 from anarchon_ddb.worker import Invocation, JobDefinition, store_of, warm_up
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anarchon_ddb.catch_up import Due
-    from anarchon_ddb.group import Registered
+    from anarchon_ddb.listing import Registered
     from anarchon_ddb.records import Head, RunRecord
     from anarchon_ddb.store import Store
 
@@ -94,7 +95,9 @@ class Pass:
     def run(self) -> dict[str, int]:
         """Do as much as there is time for."""
         if self.memory.group is not None:
-            self.listing = self.memory.group.refresh(self.has_time)
+            listed = self.memory.group.refresh(self.has_time)
+            heads = [self.store.read_head(job) for job in self.store.jobs_of_rules()]
+            self.listing = listed.with_more(self.memory.group.rules(heads))
         for fault in self.listing.faults:
             self._report(fault)
         self._resume_open_runs()

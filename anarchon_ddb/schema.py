@@ -99,6 +99,9 @@ class HeadItem(Model):
     unpaused_at = NumberAttribute(default=0)
     checked_until = NumberAttribute(default=0)
     policy = UnicodeAttribute(default="")
+    rule = UnicodeAttribute(default="")
+    rule_since = NumberAttribute(default=0)
+    function = UnicodeAttribute(default="")
     pause_note = UnicodeAttribute(default="")
 
 
@@ -186,6 +189,9 @@ def to_head(job: str, item: dict[str, Any]) -> Head:
             pause_note=head.pause_note,
             checked_until=int(head.checked_until),
             policy=head.policy,
+            rule=head.rule,
+            rule_since=int(head.rule_since),
+            function=head.function,
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the head of {job} is damaged: {error}") from error

@@ -23,6 +23,7 @@ from pynamodb.connection import Connection
 from anarchon_ddb import sdk
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
+from anarchon_ddb.gate import RULES_SHARD
 from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
 from anarchon_ddb.schema import (
     OPEN_RUNS_INDEX,
@@ -246,17 +247,24 @@ class Store:
     def open_runs(self, due_before_ms: int) -> Iterator[RunKey]:
         """List open runs that may be due, from the index: candidates, nothing to decide on."""
         for shard in range(OPEN_SHARDS):
-            request: dict[str, Any] = {
-                "TableName": self.table,
-                "IndexName": OPEN_RUNS_INDEX,
-                "KeyConditionExpression": "#open = :shard AND #due <= :due",
-                "ExpressionAttributeNames": {"#open": "open", "#due": "due"},
-                "ExpressionAttributeValues": {
-                    ":shard": to_wire(str(shard)),
-                    ":due": to_wire(due_before_ms),
-                },
-            }
-            yield from self._pages(request)
+            yield from self._in_index(str(shard), due_before_ms)
+
+    def jobs_of_rules(self) -> list[str]:
+        """List the jobs that rules fire, from the index: candidates, nothing to decide on."""
+        return [key.job for key in self._in_index(RULES_SHARD, 0)]
+
+    def _in_index(self, shard: str, due_before_ms: int) -> Iterator[RunKey]:
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "IndexName": OPEN_RUNS_INDEX,
+            "KeyConditionExpression": "#open = :shard AND #due <= :due",
+            "ExpressionAttributeNames": {"#open": "open", "#due": "due"},
+            "ExpressionAttributeValues": {
+                ":shard": to_wire(shard),
+                ":due": to_wire(due_before_ms),
+            },
+        }
+        return self._pages(request)
 
     def slots_between(self, job: str, first: str, last: str) -> set[str]:
         """List the slots of a job that have a run, both ends included. Consistent."""

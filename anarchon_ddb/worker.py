@@ -108,6 +108,8 @@ class Invocation:
     def work(self) -> Result:
         """Claim the run, bring it through the gate, and work on it; or say why not, at once."""
         self._check_margin()
+        if self.delivery.cause == "catch_up" and self.options.catch_up == "none":
+            return self._decline()
         claimed = self._claim()
         if not isinstance(claimed, RunRecord):
             return claimed
@@ -121,6 +123,23 @@ class Invocation:
             return passed
         with self._telling(passed.held):
             return self._work_on(passed)
+
+    def _decline(self) -> Result:
+        """Record a slot as missed: the resumer could not know yet that the job wants no catch-up.
+
+        A job that never ran has kept no policy; from now on it has.
+        """
+        passage.keep_policy(self.store, self.key.job, self.options)
+        now_ms = self.clock.now_ms()
+        values: dict[str, Value] = {
+            "state": "missed",
+            "reason": "undelivered",
+            "cause": "catch_up",
+            "now": now_ms,
+            "expires_at": (now_ms + self.options.retention) // 1000,
+        }
+        self.store.write(self.key, protocol.TRACE, values, patience_ms=self.patience_ms())
+        return result(self.key.job, self.key.slot, None, "missed", "undelivered")
 
     def end_as(self, state: Terminal, reason: str) -> Result:
         """Claim the run only to end it: for the resumer, where no function will."""

@@ -252,6 +252,12 @@ CASES = {
         {"policy": "new", "read_policy": "old"},
         {" OR #policy = :read_policy": {"policy": "other"}},
     ),
+    "rule": Case(
+        gate.RULE,
+        {"rev": 1, "rule": "old"},
+        {"rule": "new", "read_rule": "old", "function": "f", "now": NOW},
+        {" OR #rule = :read_rule": {"rule": "other"}},
+    ),
     "checked": Case(
         gate.CHECKED,
         {"rev": 1, "checked_until": 5},
@@ -363,11 +369,11 @@ def test_no_condition_is_left_out() -> None:
     assert told == {
         "claim", "save", "renew", "let_go", "finish", "dispatch", "stop", "cancel", "retry",
         "release", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause", "unpause",
-        "policy", "checked", "trace",
+        "policy", "checked", "trace", "rule",
     }  # fmt: skip
     for name, case in CASES.items():
         if not name.startswith(
-            ("claim", "pass", "dispatch", "policy", "checked")
+            ("claim", "pass", "dispatch", "policy", "checked", "rule")
         ):  # their parts are alternatives
             text = " ".join(case.breaks)
             for required in case.write.requires:
