@@ -35,12 +35,12 @@ def test_two_stacks_stand_side_by_side(account: None) -> None:
     assert len({output["TableName"] for output in outputs.values()}) == 2
     scheduler = boto3.client("scheduler")
     for name in names:
-        assert set(functions(name)) == {"export", "resumer"}
+        assert set(functions(name)) == {"export", "resumer", "rollup"}
         for environment in functions(name).values():
             assert environment["ANARCHON_TABLE"] == outputs[name]["TableName"]
             assert environment["ANARCHON_STACK"] == environment["ANARCHON_SCHEDULE_GROUP"] == name
         found = scheduler.list_schedules(GroupName=name)["Schedules"]
-        assert {schedule["Name"] for schedule in found} == {"export", "resumer"}
+        assert {schedule["Name"] for schedule in found} == {"export", "resumer", "rollup"}
         for schedule in found:
             arn = schedule["Target"]["Arn"]
             assert arn.endswith(f":function:{name}-{schedule['Name']}")

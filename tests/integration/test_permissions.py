@@ -110,10 +110,13 @@ def test_C54_the_job_may_do_what_it_does_and_does_what_it_may(
 def test_C54_the_resumer_may_do_what_it_does_and_does_what_it_may(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert windowed(RULED, shop.context())["outcome"] == "succeeded"
     assert shop.deliver() == "interrupted"
     with monkeypatch.context() as patch:
         needs = permissions.recorded(patch)
         assert resumer.handler({}, shop.context("resumer"))["sent"] == 1
+        shop.clock.advance(hours=30)  # slots that nobody delivered
+        assert resumer.handler({}, shop.context("resumer"))["sent"] >= 1
     prove(shop.resumer, needs)
 
 
