@@ -164,7 +164,7 @@ def _interrupt(held: Held, stop: StopEarly, *, has_progressed: bool) -> Result:
         if fault is not None:
             held.log.warning(
                 "The function could not be invoked to go on; the resumer will do it",
-                extra={"fault": fault},
+                extra={"fault": str(fault)},
             )
     return held.result("interrupted", stop.reason)
 

@@ -24,7 +24,7 @@ class InvalidJobError(AnarchonError):
 
 
 class InvalidScheduleError(AnarchonError):
-    """A schedule expression that AWS would refuse, or that can never fire."""
+    """An expression that AWS would refuse or that never fires, or a schedule that is not known."""
 
 
 class CheckpointError(AnarchonError):
@@ -57,7 +57,7 @@ class RefusedError(AnarchonError):
 
 
 class StoreError(AnarchonError):
-    """The table could not be asked or did not answer: *unknown*, never *refused*.
+    """The table, or EventBridge, could not be asked or did not answer: *unknown*, never *refused*.
 
     Attributes
     ----------

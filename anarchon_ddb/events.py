@@ -7,7 +7,7 @@ same one. What names none is refused, and nothing is written.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -17,12 +17,17 @@ from anarchon_ddb.errors import InvalidEventError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from anarchon_ddb.schedule import Schedule
+
 Cause = Literal["schedule", "resume", "person", "backfill", "catch_up", "retry"]
 
 MAX_AHEAD = timedelta(minutes=5)
 """A slot further ahead is a mistake: EventBridge delivers after the time, not before it."""
 
 DEFAULT_RETENTION = timedelta(days=30)
+
+LONGEST_ARN = 512
+"""Of a schedule or rule; it is stored with the run, and writes are billed by size."""
 
 _INPUT_KEYS = frozenset({"job", "slot", "schedule", "params", "cause"})
 _PLACEHOLDER = re.compile(r"<aws\.scheduler\.[a-z-]+>")
@@ -54,6 +59,7 @@ def parse_event(
     *,
     now: datetime | None = None,
     retention: timedelta = DEFAULT_RETENTION,
+    schedule: Schedule | None = None,
 ) -> SlotEvent | None:
     """Return the slot that an event delivers.
 
@@ -69,6 +75,10 @@ def parse_event(
         Aware. The machine's clock if not given.
     retention : timedelta
         A slot older than this could not be told from a duplicate, since its run may be deleted.
+    schedule : Schedule, optional
+        What fired the event, for a caller that has it at hand: the slot is then the one of its
+        slots that the time stands for (``Schedule.slot_of``). Without it the slot is the time as
+        delivered; see ``docs/decisions/0005-the-slot-of-a-rule.md``.
 
     Returns
     -------
@@ -94,6 +104,8 @@ def parse_event(
         )
     delivery = _from_envelope(event, job) if "source" in event else _from_input(event, job)
     _check_job(delivery.job, job)
+    if schedule is not None and delivery.cause == "schedule":
+        delivery = replace(delivery, slot=_slot_of(schedule, delivery.slot))
     if delivery.is_first:
         _check_age(delivery.slot, now or datetime.now(UTC), retention)
     return delivery
@@ -201,6 +213,16 @@ def _slot(value: object, key: str) -> datetime:
     return moment.astimezone(UTC)
 
 
+def _slot_of(schedule: Schedule, moment: datetime) -> datetime:
+    slot = schedule.slot_of(moment)
+    if slot is None:
+        raise InvalidEventError(
+            f"{iso(moment)} is no slot of {schedule.expression} ({schedule.timezone}): the "
+            "schedule was changed since the event was sent, or this is not its event"
+        )
+    return slot
+
+
 def _check_age(slot: datetime, now: datetime, retention: timedelta) -> None:
     if slot < now - retention:
         raise InvalidEventError(
@@ -230,4 +252,6 @@ def _params(value: object) -> dict[str, Any]:
 
 
 def _schedule(value: object) -> str | None:
-    return value if isinstance(value, str) and value.startswith("arn:") else None
+    if isinstance(value, str) and value.startswith("arn:") and len(value) <= LONGEST_ARN:
+        return value
+    return None

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FOREVER_MS = 253_402_300_799_000
 """The end of the year 9999: a pause without an end."""
 
+RULES_SHARD = "rules"
+"""The partition of the index that lists the jobs that rules fire."""
+
 NOT_PAUSED = "(attribute_not_exists(#paused_until) OR #paused_until <= :now)"
 FREE = "(attribute_not_exists(#active_slot) AND attribute_not_exists(#waiting))"
 MINE = "(#active_slot = :slot AND #active_attempt <= :attempt)"
@@ -39,11 +42,46 @@ _COUNT = "#rev = if_not_exists(#rev, :zero) + :one"
 _ACTIVE = ("#active_slot = :slot", "#active_attempt = :attempt")
 _CONSTANTS: dict[str, str | int] = {"zero": 0, "one": 1}
 
-PASS = Write(
-    name="pass",
-    sets=(*_ACTIVE, _COUNT),
-    requires=(NOT_PAUSED, f"({FREE} OR {MINE})"),
-    constants=_CONSTANTS,
+
+@cache
+def passing(*, with_policy: bool) -> Write:
+    """Return the write that passes the gate; it keeps the job's policy for the resumer."""
+    return Write(
+        name="pass",
+        sets=(*_ACTIVE, _COUNT, *(("#policy = :policy",) if with_policy else ())),
+        removes=() if with_policy else ("#policy",),
+        requires=(NOT_PAUSED, f"({FREE} OR {MINE})"),
+        constants=_CONSTANTS,
+    )
+
+
+# Where overlap is allowed nothing is passed: the policy is written when it changed.
+POLICY = Write(
+    name="policy",
+    sets=("#policy = :policy",),
+    requires=("(attribute_not_exists(#policy) OR #policy = :read_policy)",),
+)
+
+# A job that a rule fires is in no group: from its first delivery on its head stands in the index,
+# in a partition of its own, for the resumer to find.
+RULE = Write(
+    name="rule",
+    sets=(
+        "#rule = :rule",
+        "#function = :function",
+        "#rule_since = if_not_exists(#rule_since, :now)",
+        "#open = :rules",
+        "#due = :zero",
+    ),
+    requires=("(attribute_not_exists(#rule) OR #rule = :read_rule)",),
+    constants={"rules": RULES_SHARD, "zero": 0},
+)
+
+# How far the resumer came. Only forward: two passes may be under way.
+CHECKED = Write(
+    name="checked",
+    sets=("#checked_until = :checked_until",),
+    requires=("(attribute_not_exists(#checked_until) OR #checked_until < :checked_until)",),
 )
 
 
@@ -109,7 +147,7 @@ def pause(*, fresh: bool) -> Write:
     """Return the write that pauses a job; ``fresh`` if its head does not exist yet."""
     return Write(
         name="pause",
-        sets=("#paused_until = :until", "#pause_note = :note", _COUNT),
+        sets=("#paused_until = :until", "#paused_from = :now", "#pause_note = :note", _COUNT),
         requires=("attribute_not_exists(#rev)" if fresh else AS_READ,),
         constants=_CONSTANTS,
     )
@@ -117,7 +155,7 @@ def pause(*, fresh: bool) -> Write:
 
 UNPAUSE = Write(
     name="unpause",
-    sets=(_COUNT,),
+    sets=("#unpaused_at = :now", _COUNT),
     removes=("#paused_until", "#pause_note"),
     requires=(AS_READ,),
     constants=_CONSTANTS,

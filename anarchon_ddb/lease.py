@@ -86,7 +86,7 @@ class Lease:
         """The last one known to be stored."""
         self._sent_seq = record.seq
         self._untold = self.past != record.attempts
-        self._store = store
+        self.store = store
         self._lease_ms = lease_ms
         self._version = version
         self.until_ms = record.lease_until
@@ -148,7 +148,7 @@ class Lease:
         """
         with self._lock:
             self._refuse_if_lost()
-            run = {"TableName": self._store.table, "Key": self.key.wire}
+            run = {"TableName": self.store.table, "Key": self.key.wire}
             transaction.check(items, run, checkpoint)
             write, values = self._saving(checkpoint, progress, progressed=progressed, commits=True)
             self._transact(items, write, values)
@@ -158,7 +158,7 @@ class Lease:
     def condition_check(self) -> Item:
         """Return what holds only while this attempt has the run."""
         values: dict[str, Value] = {"owner": self.owner, "attempt": self.attempt}
-        return {"ConditionCheck": self._store.action(self.key, protocol.HOLDS, values)}
+        return {"ConditionCheck": self.store.action(self.key, protocol.HOLDS, values)}
 
     def _saving(
         self,
@@ -210,7 +210,7 @@ class Lease:
 
     def _send(self, write: protocol.Write, values: dict[str, Value], patience_ms: int) -> None:
         seq, until_ms = self._fence(values)
-        item = self._store.write(
+        item = self.store.write(
             self.key, write, values, patience_ms=patience_ms, returning="ALL_NEW"
         )
         if item is None:
@@ -223,10 +223,10 @@ class Lease:
         self, items: Sequence[Item], write: protocol.Write, values: dict[str, Value]
     ) -> None:
         seq, until_ms = self._fence(values)
-        own: Item = {"Update": self._store.action(self.key, write, values)}
+        own: Item = {"Update": self.store.action(self.key, write, values)}
         token = transaction.token(self.owner, self.attempt, seq)
         try:
-            reasons = self._store.transact([*items, own], token, patience_ms=self.patience_ms())
+            reasons = self.store.transact([*items, own], token, patience_ms=self.patience_ms())
         except StoreError as error:
             if error.retryable:
                 self.lost = error
@@ -247,7 +247,7 @@ class Lease:
         """
         if reasons and reasons[-1][0] != transaction.REFUSED:
             return False  # the fence held: it was the user's part that was refused
-        record = self._store.read_run(self.key, patience_ms=self.patience_ms())
+        record = self.store.read_run(self.key, patience_ms=self.patience_ms())
         if record is None or not self._holds(record):
             raise self._overtaken("commit")
         return record.seq == seq
@@ -296,7 +296,7 @@ class Lease:
         if self._clock.monotonic_ms() - self._told_ms < self._lease_ms // 3:
             return
         try:
-            record = self._store.read_run(self.key)
+            record = self.store.read_run(self.key)
         except StoreError:
             return
         if record is not None:

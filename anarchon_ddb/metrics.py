@@ -25,6 +25,7 @@ Metric = Literal[
     "RunsSucceeded",
     "RunsFailed",
     "SlotsSkipped",
+    "SlotsMissed",
     "SlotLag",
     "RunDuration",
     "RunAttempts",

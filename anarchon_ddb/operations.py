@@ -150,6 +150,7 @@ def pause(
     head = store.read_head(job)
     values: dict[str, Value] = {
         "until": gate.FOREVER_MS if until is None else to_ms(until),
+        "now": store.clock.now_ms(),
         "note": note[:200],
     }
     _write_head(store, head, gate.pause(fresh=head.rev == 0), values)
@@ -167,7 +168,7 @@ def unpause(store: Store, job: str) -> None:
     head = store.read_head(job)
     if not head.paused_until:
         raise RefusedError(f"{job} is not paused")
-    _write_head(store, head, gate.UNPAUSE, {})
+    _write_head(store, head, gate.UNPAUSE, {"now": store.clock.now_ms()})
 
 
 def _read(store: Store, job: str, slot: datetime) -> RunRecord:

@@ -10,14 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anarchon_ddb import dispatch, ending, gate, protocol
+from anarchon_ddb import catch_up, dispatch, ending, gate, protocol
 from anarchon_ddb.schema import RunKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anarchon_ddb.ending import Held, Result
+    from anarchon_ddb.options import Options
     from anarchon_ddb.records import Head, Released, RunRecord, Value
+    from anarchon_ddb.store import Store
 
     Claim = Callable[[str], Held | None]
 
@@ -48,12 +50,37 @@ def enter(held: Held, claim: Claim) -> Passed | Result:
         head = held.store.read_head(held.record.job, patience_ms=held.patience_ms())
         if gate.is_paused(head, held.clock.now_ms()):
             return _pause(held)
+        keep_policy(held.store, held.record.job, held.options, head)
+        keep_rule(held, head)
         return Passed(held, None)
     for _ in range(_ROUNDS):
         entered = _try(held, claim)
         if entered is not None:
             return entered
     return _step_back(held, "pending", "the gate changed too often")
+
+
+def keep_policy(store: Store, job: str, options: Options, head: Head | None = None) -> None:
+    """Keep a job's policy for the resumer where it is not the one that is kept already."""
+    head = store.read_head(job) if head is None else head
+    policy = catch_up.policy_text(options)
+    if policy != head.policy:
+        values: dict[str, Value] = {"policy": policy, "read_policy": head.policy}
+        store.write_head(job, gate.POLICY, values)
+
+
+def keep_rule(held: Held, head: Head) -> None:
+    """Let the resumer find a job that a rule fires: no schedule group lists it."""
+    arn = held.record.schedule or ""
+    if ":rule/" not in arn or (head.rule, head.function) == (arn, held.record.function):
+        return
+    values: dict[str, Value] = {
+        "rule": arn,
+        "read_rule": head.rule,
+        "function": held.record.function,
+        "now": held.clock.now_ms(),
+    }
+    held.store.write_head(held.record.job, gate.RULE, values, patience_ms=held.patience_ms())
 
 
 def leave(held: Held, head: Head | None) -> None:
@@ -87,8 +114,13 @@ def _try(held: Held, claim: Claim) -> Passed | Result | None:
         "attempt": record.attempt,
         "now": clock.now_ms(),
     }
-    head = store.write_head(record.job, gate.PASS, values, patience_ms=held.patience_ms())
+    policy = catch_up.policy_text(held.options)
+    if policy:
+        values["policy"] = policy
+    write = gate.passing(with_policy=bool(policy))
+    head = store.write_head(record.job, write, values, patience_ms=held.patience_ms())
     if head is not None:
+        keep_rule(held, head)
         return Passed(held, head)
     head = store.read_head(record.job, patience_ms=held.patience_ms())
     active = _active(held, head)

@@ -115,18 +115,23 @@ CLAIM_RESUME = Write(
 
 
 @cache
-def claim_first(*, with_params: bool) -> Write:
+def claim_first(*, with_params: bool, with_schedule: bool = False) -> Write:
     """Return the claim of a delivery that may create the run.
 
     Its parameters must be those stored with the run: a second delivery with others is a mistake
-    that must be told, not a duplicate.
+    that must be told, not a duplicate. The schedule that fired it is kept with the run, since a
+    resume does not name it.
     """
     stored = "#params = :params" if with_params else "attribute_not_exists(#params)"
     same = f"({FIRST} OR {stored})" if with_params else stored
-    sets = (*_CLAIM_SETS, "#cause = if_not_exists(#cause, :cause)")
+    optional = {
+        "#params = if_not_exists(#params, :params)": with_params,
+        "#schedule = if_not_exists(#schedule, :schedule)": with_schedule,
+    }
+    wanted = (setting for setting, on in optional.items() if on)
     return Write(
         name="claim",
-        sets=(*sets, "#params = if_not_exists(#params, :params)") if with_params else sets,
+        sets=(*_CLAIM_SETS, "#cause = if_not_exists(#cause, :cause)", *wanted),
         removes=("#reason", "#expires_at", "#finished_at"),
         requires=(f"({FIRST} OR {EXPIRED} OR {LET_GO})", same),
         constants=_CLAIM_CONSTANTS | {"missed": "missed"},
@@ -252,6 +257,22 @@ def finish(*, explained: bool) -> Write:
         requires=HELD,
         constants=RUNNING_RUN,
     )
+
+
+# A slot that was never delivered: missed, or skipped since the job was paused.
+TRACE = Write(
+    name="trace",
+    sets=(
+        "#state = :state",
+        "#reason = :reason",
+        "#attempt = :zero",
+        "#cause = :cause",
+        "#finished_at = :now",
+        "#expires_at = :expires_at",
+    ),
+    requires=("attribute_not_exists(#pk)",),
+    constants={"zero": 0},
+)
 
 
 # The resumer's mark: not sent on its way again within the interval, by nobody.

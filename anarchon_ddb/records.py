@@ -80,6 +80,8 @@ class RunRecord:
     longest_batch_ms: int
     longest_save_ms: int
     params: str | None
+    schedule: str | None
+    """The ARN of the schedule or rule that fired it, where its first delivery named one."""
     function: str
     request_id: str
     dispatched_at: int | None
@@ -135,4 +137,18 @@ class Head:
     rev: int = 0
     paused_until: int = 0
     """Epoch milliseconds; 0 if not paused."""
+    paused_from: int = 0
+    """When the pause, or the last one, began; epoch milliseconds."""
+    unpaused_at: int = 0
+    """When the last pause was ended by a person."""
     pause_note: str = ""
+    checked_until: int = 0
+    """Up to which slot the resumer found a trace of each, or left one; epoch milliseconds."""
+    rule: str = ""
+    """The ARN of the rule that fires the job, if one does."""
+    rule_since: int = 0
+    """The first delivery of a rule, epoch milliseconds."""
+    function: str = ""
+    """The function that the rule fires."""
+    policy: str = ""
+    """What the resumer must know of the job's policy; empty for the defaults."""

@@ -8,14 +8,17 @@ goes on from the cursor. A batch may be repeated after a kill, so it must be saf
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anarchon_ddb import codec, pagination, protocol
+from anarchon_ddb.advice import Advice
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.errors import (
     Cancelled,
     CheckpointError,
     CheckpointTooLargeError,
+    InvalidScheduleError,
     LeaseLost,
     Stop,
     StopEarly,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from anarchon_ddb.clock import Clock
     from anarchon_ddb.lease import Lease
     from anarchon_ddb.records import RunRecord
+    from anarchon_ddb.schedule import Schedule
     from anarchon_ddb.transaction import Item
 
 T = TypeVar("T")
@@ -92,6 +96,7 @@ class Run:
         self.has_progressed = False
         self._stored = record.checkpoint
         self._done = record.done or 0
+        self._schedule_arn = record.schedule
         self._lease = lease
         self._stop_margin_ms = stop_margin_ms
         self._deadline_ms = deadline_ms
@@ -99,12 +104,63 @@ class Run:
         self._clock = clock
         self._batches = 0
         self._batch_started_ms = clock.monotonic_ms()
-        self._warned: set[str] = set()
+        self._advice = Advice(logger, stop_margin_ms)
 
     @property
     def fencing_token(self) -> int:
         """The attempt: a number that grows with each claim of this run."""
         return self.attempt
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The slot in the schedule's own zone: the same instant, as the wall clock there shows it.
+
+        Raises
+        ------
+        InvalidScheduleError, StoreError
+            As ``window``.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     day = run.scheduled_at.date()  # in Tokyo 2 January, while UTC still has the 1st
+        """
+        return self._schedule.local(self.slot)
+
+    @property
+    def window(self) -> tuple[datetime, datetime]:
+        """The slot before this one, and this one: what is new since the last slot. Aware, UTC.
+
+        The schedule is read from EventBridge when a handler first asks, once per sandbox; a run
+        that does not ask makes no call. It is the schedule as it stands now: where it was changed
+        since the slot, the window is the one that the new expression gives.
+
+        Raises
+        ------
+        InvalidScheduleError
+            If no schedule is known of this run, or it has no slot before this one (``at``).
+        StoreError
+            If EventBridge can't be asked, with the permission or the name that is missing.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     start, end = run.window
+        ...     export(orders_between(start, end))  # start included, end not
+        """
+        return self._schedule.window(self.slot)
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        if self._schedule_arn is None:
+            raise InvalidScheduleError(
+                f"{self._name}: no schedule is known, since the event that began it named none. "
+                'Add "schedule":"<aws.scheduler.schedule-arn>" to the Input of its schedule; for '
+                "a run by hand, add the ARN of the schedule to the event"
+            )
+        from anarchon_ddb import registry  # noqa: PLC0415  a handler that never asks pays nothing
+
+        return registry.schedule_of(self._lease.store, self._schedule_arn, self.slot)
 
     @property
     def is_resuming(self) -> bool:
@@ -215,7 +271,8 @@ class Run:
         """Return the fence for a transaction of your own: a ``ConditionCheck`` of the run.
 
         The transaction is stored only while this attempt holds the run; the checkpoint is not
-        part of it. Put it beside your own actions; its refusal means that the lease is lost.
+        part of it. Put it beside your own actions; its refusal means that the lease is lost. The
+        function's role needs ``dynamodb:ConditionCheckItem`` on the table.
 
         Examples
         --------
@@ -332,7 +389,7 @@ class Run:
         self.has_progressed = self.has_progressed or is_new
         # As a later attempt would get it: no object of the handler's is shared.
         self.checkpoint, self.checkpoint_at = codec.loads(text), from_ms(self._clock.now_ms())
-        self._warn_of(text)
+        self._advice.after_save(text, self._lease.pace.longest_batch_ms)
 
     def _encode(self, cursor: object) -> str:
         try:
@@ -341,27 +398,6 @@ class Run:
             raise CheckpointTooLargeError(f"{self._name}: {error}") from None
         except CheckpointError as error:
             raise CheckpointError(f"{self._name}: the cursor can't be saved: {error}") from None
-
-    def _warn_of(self, text: str) -> None:
-        longest_ms = self._lease.pace.longest_batch_ms
-        if longest_ms > self._stop_margin_ms:
-            self._warn_once(
-                "stop_margin is shorter than a batch",
-                stop_margin_s=self._stop_margin_ms / 1000,
-                longest_batch_s=longest_ms / 1000,
-            )
-        size = len(text.encode())
-        if size >= codec.LIMIT_BYTES * 3 // 4:
-            self._warn_once(
-                "The checkpoint nears the size limit", bytes=size, limit_bytes=codec.LIMIT_BYTES
-            )
-        elif size >= codec.WARN_BYTES:
-            self._warn_once("Every renewal of the lease pays for a large checkpoint", bytes=size)
-
-    def _warn_once(self, message: str, **details: float) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
-            self.logger.warning(message, extra=details)
 
     @property
     def _name(self) -> str:

@@ -179,6 +179,64 @@ class Schedule:
         inside = slot is not None and self._is_from_start(slot) and self._is_before_end(slot)
         return slot if inside else None
 
+    def local(self, instant: datetime) -> datetime:
+        """Return the same instant as the clock in the schedule's zone shows it.
+
+        Parameters
+        ----------
+        instant : datetime
+            Aware, in any zone.
+
+        Examples
+        --------
+        >>> midnight = parse("cron(0 0 * * ? *)", "Asia/Tokyo")
+        >>> print(midnight.local(datetime(2026, 1, 1, 15, tzinfo=UTC)))
+        2026-01-02 00:00:00+09:00
+        """
+        return _utc("instant", instant).astimezone(load(self.timezone))
+
+    def window(self, slot: datetime) -> tuple[datetime, datetime]:
+        """Return what lies between the slot before ``slot`` and ``slot`` itself.
+
+        The windows of a schedule's slots lie end to end, so work on "what is new since the last
+        slot" leaves nothing out and takes nothing twice. It follows from the expression alone:
+        the first slot after a StartDate has one as any other has. A rate's is its period long.
+
+        Parameters
+        ----------
+        slot : datetime
+            Aware, in any zone.
+
+        Returns
+        -------
+        tuple of datetime
+            Start (included) and end (not included).
+
+        Raises
+        ------
+        InvalidScheduleError
+            No slot comes before it: the schedule is ``at(…)``, or the first of the years it names
+            begins with it.
+
+        Examples
+        --------
+        >>> weekdays = parse("cron(0 9 ? * MON-FRI *)")
+        >>> start, end = weekdays.window(datetime(2026, 11, 30, 9, tzinfo=UTC))  # a Monday
+        >>> print(end - start)
+        3 days, 0:00:00
+        """
+        end = _utc("slot", slot)
+        # AWS counts a rate from an instant of its own: what was delivered says where it stands.
+        period = self.period
+        slots = self.slots if period is None else RateSlots(period, anchor=None)
+        start = slots.before(end)
+        if start is None:
+            raise InvalidScheduleError(
+                f"{self.expression!r} has no slot before {end:%Y-%m-%dT%H:%M:%SZ}, so that slot "
+                "has no window: use the slot alone, or a schedule that fires again and again"
+            )
+        return start, end
+
     def describe(self) -> str:
         """Say in plain English when the schedule fires, and on whose clock.
 

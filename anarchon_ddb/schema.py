@@ -95,6 +95,13 @@ class HeadItem(Model):
     waiting = UnicodeSetAttribute(null=True)
     rev = NumberAttribute(default=0)
     paused_until = NumberAttribute(default=0)
+    paused_from = NumberAttribute(default=0)
+    unpaused_at = NumberAttribute(default=0)
+    checked_until = NumberAttribute(default=0)
+    policy = UnicodeAttribute(default="")
+    rule = UnicodeAttribute(default="")
+    rule_since = NumberAttribute(default=0)
+    function = UnicodeAttribute(default="")
     pause_note = UnicodeAttribute(default="")
 
 
@@ -124,6 +131,7 @@ class RunItem(Model):
     longest_batch_ms = NumberAttribute(default=0)
     longest_save_ms = NumberAttribute(default=0)
     params = UnicodeAttribute(null=True)
+    schedule = UnicodeAttribute(null=True)
     function = UnicodeAttribute(default="")
     request_id = UnicodeAttribute(default="")
     dispatched_at = NumberAttribute(null=True)
@@ -176,7 +184,14 @@ def to_head(job: str, item: dict[str, Any]) -> Head:
             waiting=frozenset(head.waiting or ()),
             rev=int(head.rev),
             paused_until=int(head.paused_until),
+            paused_from=int(head.paused_from),
+            unpaused_at=int(head.unpaused_at),
             pause_note=head.pause_note,
+            checked_until=int(head.checked_until),
+            policy=head.policy,
+            rule=head.rule,
+            rule_since=int(head.rule_since),
+            function=head.function,
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the head of {job} is damaged: {error}") from error

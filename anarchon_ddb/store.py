@@ -16,12 +16,14 @@ import os
 import random
 from typing import TYPE_CHECKING, Any, cast
 
+import botocore
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
 
-from anarchon_ddb import transaction
+from anarchon_ddb import sdk, transaction
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
+from anarchon_ddb.gate import RULES_SHARD
 from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
 from anarchon_ddb.schema import (
     OPEN_RUNS_INDEX,
@@ -49,7 +51,7 @@ TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
 _CANCELLED = "TransactionCanceledException"
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     {
         "InternalServerError",
         "InternalFailure",
@@ -87,7 +89,7 @@ class Store:
     Raises
     ------
     StoreError
-        If the name is empty.
+        If the name is empty, or the SDK too old.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Store:
                 f"no table: {source} is not set. Set it to the name of the table that "
                 "infra/table.yaml creates"
             )
+        sdk.check(botocore.__version__)
         self.table = table
         self.clock = clock
         self._source = source
@@ -285,22 +288,48 @@ class Store:
     def open_runs(self, due_before_ms: int) -> Iterator[RunKey]:
         """List open runs that may be due, from the index: candidates, nothing to decide on."""
         for shard in range(OPEN_SHARDS):
-            request: dict[str, Any] = {
-                "TableName": self.table,
-                "IndexName": OPEN_RUNS_INDEX,
-                "KeyConditionExpression": "#open = :shard AND #due <= :due",
-                "ExpressionAttributeNames": {"#open": "open", "#due": "due"},
-                "ExpressionAttributeValues": {
-                    ":shard": to_wire(str(shard)),
-                    ":due": to_wire(due_before_ms),
-                },
-            }
-            while True:
-                reply = self._patiently("Query", request, 0) or {}
-                yield from map(RunKey.of, reply.get("Items", ()))
-                if "LastEvaluatedKey" not in reply:
-                    break
-                request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
+            yield from self._in_index(str(shard), due_before_ms)
+
+    def jobs_of_rules(self) -> list[str]:
+        """List the jobs that rules fire, from the index: candidates, nothing to decide on."""
+        return [key.job for key in self._in_index(RULES_SHARD, 0)]
+
+    def _in_index(self, shard: str, due_before_ms: int) -> Iterator[RunKey]:
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "IndexName": OPEN_RUNS_INDEX,
+            "KeyConditionExpression": "#open = :shard AND #due <= :due",
+            "ExpressionAttributeNames": {"#open": "open", "#due": "due"},
+            "ExpressionAttributeValues": {
+                ":shard": to_wire(shard),
+                ":due": to_wire(due_before_ms),
+            },
+        }
+        return self._pages(request)
+
+    def slots_between(self, job: str, first: str, last: str) -> set[str]:
+        """List the slots of a job that have a run, both ends included. Consistent."""
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#pk = :pk AND #sk BETWEEN :first AND :last",
+            "ProjectionExpression": "#pk, #sk",
+            "ExpressionAttributeNames": {"#pk": "pk", "#sk": "sk"},
+            "ExpressionAttributeValues": {
+                ":pk": RunKey(job, first).wire["pk"],
+                ":first": RunKey(job, first).wire["sk"],
+                ":last": RunKey(job, last).wire["sk"],
+            },
+        }
+        return {key.slot for key in self._pages(request)}
+
+    def _pages(self, request: dict[str, Any]) -> Iterator[RunKey]:
+        while True:
+            reply = self._patiently("Query", request, 0) or {}
+            yield from map(RunKey.of, reply.get("Items", ()))
+            if "LastEvaluatedKey" not in reply:
+                return
+            request["ExclusiveStartKey"] = reply["LastEvaluatedKey"]
 
     def _record(self, item: dict[str, Any]) -> RunRecord:
         try:
@@ -344,9 +373,11 @@ class Store:
 
     def _explained(self, operation: str, error: Exception) -> StoreError:
         code = _code(error)
-        advice = _ADVICE.get(code, "").format(operation=operation)
+        # IAM knows no action of that name: the checkpoint's part is an update.
+        action = "UpdateItem" if operation == "TransactWriteItems" else operation
+        advice = _ADVICE.get(code, "").format(operation=action)
         region = self._region()
-        transient = code in _TRANSIENT | {_CANCELLED} or isinstance(error, HTTPClientError)
+        transient = code in TRANSIENT | {_CANCELLED} or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from anarchon_ddb.options import Options
-    from anarchon_ddb.records import Value
+    from anarchon_ddb.records import Terminal, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,8 @@ class Invocation:
     def work(self) -> Result:
         """Claim the run, bring it through the gate, and work on it; or say why not, at once."""
         self._check_margin()
+        if self.delivery.cause == "catch_up" and self.options.catch_up == "none":
+            return self._decline()
         claimed = self._claim()
         if not isinstance(claimed, RunRecord):
             return claimed
@@ -121,6 +123,37 @@ class Invocation:
             return passed
         with self._telling(passed.held):
             return self._work_on(passed)
+
+    def _decline(self) -> Result:
+        """Record a slot as missed: the resumer could not know yet that the job wants no catch-up.
+
+        A job that never ran has kept no policy; from now on it has.
+        """
+        passage.keep_policy(self.store, self.key.job, self.options)
+        now_ms = self.clock.now_ms()
+        values: dict[str, Value] = {
+            "state": "missed",
+            "reason": "undelivered",
+            "cause": "catch_up",
+            "now": now_ms,
+            "expires_at": (now_ms + self.options.retention) // 1000,
+        }
+        self.store.write(self.key, protocol.TRACE, values, patience_ms=self.patience_ms())
+        return result(self.key.job, self.key.slot, None, "missed", "undelivered")
+
+    def end_as(self, state: Terminal, reason: str) -> Result:
+        """Claim the run only to end it: for the resumer, where no function will."""
+        claimed = self._claim()
+        if not isinstance(claimed, RunRecord):
+            return claimed
+        held = self._held(claimed)
+        with self._telling(held):
+            closed = passage.close_if_due(held)
+            if closed is not None:
+                return closed
+            answer = ending.close(held, state, reason)
+            passage.leave(held, None)
+            return answer
 
     def _telling(self, held: Held) -> AbstractContextManager[None]:
         record = held.record
@@ -169,10 +202,12 @@ class Invocation:
         values = self._claim_values(self.owner)
         write = protocol.CLAIM_RESUME
         if self.delivery.is_first:
-            write = protocol.claim_first(with_params=self.params is not None)
+            brought = {"params": self.params, "schedule": self.delivery.schedule}
             values["cause"] = self.delivery.cause
-            if self.params is not None:
-                values["params"] = self.params
+            values |= {name: text for name, text in brought.items() if text is not None}
+            write = protocol.claim_first(
+                with_params="params" in values, with_schedule="schedule" in values
+            )
         patience_ms = self.patience_ms()
         granted = self.store.claim(self.key, write, values, patience_ms=patience_ms)
         return granted if granted is not None else self._refused()

@@ -143,6 +143,8 @@ class Twin:
         return {}
 
     def Query(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "IndexName" not in request:
+            return self._query_runs(request["ExpressionAttributeValues"])
         values = request["ExpressionAttributeValues"]
         shard, due = values[":shard"]["S"], int(values[":due"]["N"])
         found = [
@@ -152,6 +154,11 @@ class Twin:
         ]
         found.sort(key=lambda item: item["due"])
         return {"Items": [{"pk": {"S": item["pk"]}, "sk": {"S": item["sk"]}} for item in found]}
+
+    def _query_runs(self, values: dict[str, Any]) -> dict[str, Any]:
+        pk, first, last = (values[name]["S"] for name in (":pk", ":first", ":last"))
+        keys = sorted(sk for found, sk in self.items if found == pk and first <= sk <= last)
+        return {"Items": [{"pk": {"S": pk}, "sk": {"S": sk}} for sk in keys]}
 
     def snapshot(self) -> dict[tuple[str, str], Item]:
         return copy.deepcopy(self.items)

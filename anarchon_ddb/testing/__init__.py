@@ -1,4 +1,4 @@
-"""For job authors: a Lambda context on a clock that is moved by hand, and events of every kind.
+"""For job authors: a Lambda context on a clock that is moved by hand, events, schedules.
 
 ``drive`` invokes a job until its run has ended; ``explore_crashes`` kills it everywhere and tells
 whether its batches are safe to repeat. The pytest fixtures ``anarchon_table`` and
@@ -19,6 +19,7 @@ from anarchon_ddb.testing.crashes import CrashFound, Exploration, explore_crashe
 from anarchon_ddb.testing.driving import Drive, drive
 from anarchon_ddb.testing.events import resume_event, rule_event, scheduler_event
 from anarchon_ddb.testing.execution import Attempt, FinalRun
+from anarchon_ddb.testing.schedules import create_schedule
 from anarchon_ddb.testing.world import outside
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "FinalRun",
     "LambdaContext",
     "SettableClock",
+    "create_schedule",
     "drive",
     "explore_crashes",
     "outside",

@@ -40,13 +40,23 @@ def scheduler_event(
     >>> scheduler_event("export", "2026-11-29T12:00:00Z")["slot"]
     '2026-11-29T12:00:00Z'
     """
-    name = job.replace(":", "-")
     event: dict[str, Any] = {
         "job": job,
         "slot": iso(as_moment(slot)),
-        "schedule": schedule or f"arn:aws:scheduler:{_ACCOUNT}:schedule/stack/{name}",
+        "schedule": schedule or schedule_arn(job),
     }
     return event | ({"params": dict(params)} if params else {})
+
+
+def schedule_arn(job: str) -> str:
+    """Return the ARN of the schedule that a job of these events has.
+
+    Examples
+    --------
+    >>> schedule_arn("export")
+    'arn:aws:scheduler:eu-west-1:123456789012:schedule/stack/export'
+    """
+    return f"arn:aws:scheduler:{_ACCOUNT}:schedule/stack/{job.replace(':', '-')}"
 
 
 def rule_event(rule: str, slot: datetime | str) -> dict[str, Any]:

@@ -276,7 +276,7 @@ def test_a_commit_that_is_denied_leaves_the_attempt_able_to_write(
     @job("export")
     def handler(run: Run) -> None:
         faults.answer(TRANSACT, "AccessDeniedException")
-        with pytest.raises(StoreError, match="Grant dynamodb:TransactWriteItems"):
+        with pytest.raises(StoreError, match="Grant dynamodb:UpdateItem"):
             run.commit([add(1)], 1)
         run.save(1)
 

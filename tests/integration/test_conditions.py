@@ -58,7 +58,7 @@ class Case:
     @property
     def key(self) -> RunKey | HeadKey:
         in_head = "active_slot" in self.item or "rev" in self.item or not self.item.get("state")
-        return HEAD if in_head and self.write.name != "claim" else KEY
+        return HEAD if in_head and self.write.name not in {"claim", "trace"} else KEY
 
 
 HELD_BREAKS: dict[str, dict[str, Any]] = {
@@ -111,6 +111,12 @@ CASES = {
         RUNNING,
         WRITING | PACE | {"checkpoint": "1", "now": NOW},
         HELD_BREAKS | {"#seq <= :seq": {"seq": 7}},
+    ),
+    "commit": Case(
+        protocol.save(protocol.SaveShape(*[False] * 6, committed=True)),
+        RUNNING,
+        WRITING | PACE | {"checkpoint": "1", "now": NOW},
+        HELD_BREAKS | {"#seq < :seq": {"seq": 6}},
     ),
     "renew": Case(protocol.RENEW, RUNNING, WRITING, HELD_BREAKS | {"#seq <= :seq": {"seq": 7}}),
     "let-go": Case(
@@ -170,7 +176,7 @@ CASES = {
         READ_BREAKS | {"attribute_exists(#started_at)": {"started_at": None}},
     ),
     "pass-free": Case(
-        gate.PASS,
+        gate.passing(with_policy=False),
         {"rev": 3},
         PASSING,
         {
@@ -183,7 +189,7 @@ CASES = {
         },
     ),
     "pass-mine": Case(
-        gate.PASS,
+        gate.passing(with_policy=False),
         MINE,
         PASSING,
         {
@@ -231,20 +237,45 @@ CASES = {
     "pause": Case(
         gate.pause(fresh=False),
         MINE,
-        {"until": NOW, "note": "", "rev": 4},
+        {"until": NOW, "note": "", "rev": 4, "now": NOW},
         {"#rev = :rev": {"rev": 5}},
     ),
     "pause-fresh": Case(
         gate.pause(fresh=True),
         {},
-        {"until": NOW, "note": ""},
+        {"until": NOW, "note": "", "now": NOW},
         {"attribute_not_exists(#rev)": {"rev": 1}},
     ),
     "unpause": Case(
         gate.UNPAUSE,
         MINE | {"paused_until": NOW + 1},
-        {"rev": 4},
+        {"rev": 4, "now": NOW},
         {"#rev = :rev": {"rev": 5}},
+    ),
+    "policy": Case(
+        gate.POLICY,
+        {"rev": 1, "policy": "old"},
+        {"policy": "new", "read_policy": "old"},
+        {" OR #policy = :read_policy": {"policy": "other"}},
+    ),
+    "rule": Case(
+        gate.RULE,
+        {"rev": 1, "rule": "old"},
+        {"rule": "new", "read_rule": "old", "function": "f", "now": NOW},
+        {" OR #rule = :read_rule": {"rule": "other"}},
+    ),
+    "checked": Case(
+        gate.CHECKED,
+        {"rev": 1, "checked_until": 5},
+        {"checked_until": 6},
+        {" OR #checked_until < :checked_until": {"checked_until": 6}},
+    ),
+    "trace": Case(
+        protocol.TRACE,
+        {},
+        {"state": "missed", "reason": "undelivered", "cause": "catch_up", "now": NOW,
+         "expires_at": 9},
+        {"attribute_not_exists(#pk)": {"state": "running", "attempt": 1}},
     ),
 }  # fmt: skip
 BROKEN = [(name, clause) for name, case in CASES.items() for clause in case.breaks]
@@ -330,8 +361,8 @@ def test_without_that_condition_it_would_be_granted(name: str, clause: str) -> N
     mutant = mutant.removeprefix("AND ").removesuffix(" AND").replace("AND  AND", "AND")
     if clause == "#params = :params":
         mutant = condition.replace(clause, "attribute_exists(#pk)")
-    if "OR #dispatched_at" in clause:  # a part of an alternative: it becomes always true
-        mutant = condition.replace("#dispatched_at < :dispatched_before", "#attempt = :attempt")
+    if clause.startswith(" OR "):  # a part of an alternative: it becomes always true
+        mutant = condition.replace(clause, " OR attribute_exists(#pk)")
     write = dataclasses.replace(
         case.write, requires=(mutant or "attribute_exists(#pk)",), constants={}
     )
@@ -344,9 +375,12 @@ def test_no_condition_is_left_out() -> None:
     assert told == {
         "claim", "save", "renew", "let_go", "finish", "dispatch", "stop", "cancel", "retry",
         "release", "rest", "pass", "hand", "wait", "clear", "hand_over", "pause", "unpause",
+        "policy", "checked", "trace", "rule",
     }  # fmt: skip
     for name, case in CASES.items():
-        if not name.startswith(("claim", "pass", "dispatch")):  # their parts are alternatives
+        if not name.startswith(
+            ("claim", "pass", "dispatch", "policy", "checked", "rule")
+        ):  # their parts are alternatives
             text = " ".join(case.breaks)
             for required in case.write.requires:
                 for part in required.strip("()").split(" AND "):

@@ -17,12 +17,14 @@ from anarchon_ddb.store import Store
 from anarchon_ddb.testing import (
     CrashFound,
     SettableClock,
+    create_schedule,
     drive,
     explore_crashes,
     outside,
 )
-from handlers import export
+from handlers import export, rollup
 from tests.conftest import KEY, SLOT
+from tests.integration.test_rollup import make_table
 
 pytestmark = pytest.mark.usefixtures("anarchon_table")
 
@@ -318,6 +320,32 @@ def test_the_export_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     explored = explore_crashes(export.handler, slot=SLOT, effects=objects, reset=empty)
     assert explored.points == 2 * (1 + 1 + 2 * 3 + 1 + 1)
     sys.stdout.write(f"export: {explored.kills} kills in {explored.seconds:.1f} s\n")
+
+
+def test_the_rollup_passes(monkeypatch: pytest.MonkeyPatch, anarchon_table: Store) -> None:
+    monkeypatch.setenv("WEATHER_TABLE", "weather")
+    monkeypatch.setenv("ROLLUP_TABLE", "rollup")
+    monkeypatch.setenv("AIRPORTS", "EWR,JFK")
+    rollup.table.cache_clear()
+    make_table("weather", "origin", "time_hour")
+    make_table("rollup", "airport", "slot")
+    create_schedule("rollup", "cron(0 * * * ? *)", "America/New_York")
+    for airport in ("EWR", "JFK"):
+        key = {"origin": airport, "time_hour": "2026-11-29T11:00:00Z"}
+        rollup.table("weather").put_item(Item=key | {"temp": 39, "precip": 1})
+
+    def effects() -> dict[str, Any]:
+        found = rollup.table("rollup").scan()["Items"]
+        return {row["airport"]: row for row in found}
+
+    def empty() -> None:
+        for row in effects().values():
+            key = {"airport": row["airport"], "slot": row["slot"]}
+            rollup.table("rollup").delete_item(Key=key)
+
+    explored = explore_crashes(rollup.handler, slot=SLOT, effects=effects, reset=empty)
+    assert explored.points == 2 * (1 + 1 + 1 + 2 * 3 + 1 + 1)  # … and the schedule, once
+    assert len(effects()) == 0
 
 
 def make_planes(dynamodb: Any) -> None:

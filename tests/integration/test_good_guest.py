@@ -60,6 +60,14 @@ def test_a_handlers_import_loads_nothing_heavy() -> None:
                      "anarchon_ddb.local", "anarchon_ddb.testing"))}  # fmt: skip
 
 
+def test_a_handlers_import_loads_nothing_of_schedules() -> None:
+    code = "import sys, handlers.export; print('\\n'.join(sys.modules))"
+    modules = ("registry", "schedule", "schedule_text", "slots", "cron", "zones")
+    loaded = set(python(code).split())
+    assert "anarchon_ddb.run" in loaded
+    assert set() == {f"anarchon_ddb.{name}" for name in modules} & loaded
+
+
 def test_in_lambda_the_client_is_made_during_init_and_an_empty_table_found_there() -> None:
     code = """
 import botocore.session
@@ -126,7 +134,7 @@ def resources() -> dict[str, Any]:
         pass
 
     Loader.add_multi_constructor("!", lambda loader, suffix, node: (suffix, node.value))
-    template = yaml.load((ROOT / "template.yaml").read_text(), Loader)
+    template = yaml.load((ROOT / "infra/table.yaml").read_text(), Loader)
     found: dict[str, Any] = template["Resources"]
     return found
 

@@ -47,7 +47,7 @@ def test_an_interrupted_run_is_sent_to_the_function_that_worked_on_it(
 ) -> None:
     interrupted(clock)(EVENT, context(function_name="stack-export"))
     counts = resumer.handler({}, context())
-    assert counts == {"open": 1, "sent": 1, "faults": 0}
+    assert (counts["open"], counts["sent"], counts["faults"]) == (1, 1, 0)
     arn = "arn:aws:lambda:eu-west-1:123456789012:function:stack-export"
     assert [(arn, RunKey("export", SLOT))] == sent
 
@@ -73,7 +73,7 @@ def test_a_held_run_an_ended_run_and_a_backoff_are_left_alone(
         assert resumer.handler({}, context())["sent"] == 0
 
     handler(EVENT, context("15m"))
-    assert resumer.handler({}, context()) == {"open": 0, "sent": 0, "faults": 0}
+    assert {0} == set(resumer.handler({}, context()).values())
 
     @job("export", retry_delay="15m")
     def fails(run: Run) -> None:
@@ -102,7 +102,8 @@ def test_a_damaged_run_does_not_stop_the_others(
         UpdateExpression="SET attempts = :bad",
         ExpressionAttributeValues={":bad": {"S": "{"}},
     )
-    assert resumer.handler({}, context()) == {"open": 6, "sent": 5, "faults": 1}
+    counts = resumer.handler({}, context())
+    assert (counts["open"], counts["sent"], counts["faults"]) == (6, 5, 1)
 
 
 def test_a_pass_stops_when_its_time_is_short(

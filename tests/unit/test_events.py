@@ -9,6 +9,7 @@ import pytest
 
 from anarchon_ddb.errors import InvalidEventError
 from anarchon_ddb.events import parse_event
+from anarchon_ddb.schedule import parse
 from anarchon_ddb.testing import resume_event, rule_event, scheduler_event
 
 NOW = datetime(2026, 2, 1, 0, 0, 7, tzinfo=UTC)
@@ -142,3 +143,52 @@ def test_a_resume_may_be_of_any_age_and_creates_nothing() -> None:
     delivery = parse_event(resume_event("nightly", NOW - timedelta(days=300)), "nightly", now=NOW)
     assert delivery is not None
     assert not delivery.is_first
+
+
+@pytest.mark.parametrize(
+    ("expression", "time", "slot"),
+    [
+        pytest.param("cron(0/5 * * * ? *)", "00:05:37", "00:05:00", id="cron-floored"),
+        pytest.param("cron(0/5 * * * ? *)", "00:05:00", "00:05:00", id="cron-whole-minute"),
+        pytest.param("rate(5 minutes)", "00:05:37", "00:05:37", id="rate-as-delivered"),
+    ],
+)
+def test_the_slot_of_a_rule_whose_schedule_is_known(expression: str, time: str, slot: str) -> None:
+    event = rule_event("nightly", f"2026-02-01T{time}Z")
+    rule = parse(expression, kind="rule")
+    delivery = parse_event(event, "nightly", now=NOW + timedelta(minutes=5), schedule=rule)
+    assert delivery is not None
+    assert delivery.slot == datetime.fromisoformat(f"2026-02-01T{slot}Z")
+
+
+def test_what_is_no_slot_of_a_known_schedule_is_refused() -> None:
+    event = rule_event("nightly", "2026-02-01T00:01:00Z")
+    rule = parse("cron(0/5 * * * ? *)", kind="rule")
+    with pytest.raises(InvalidEventError, match="is no slot of cron") as refusal:
+        parse_event(event, "nightly", now=NOW, schedule=rule)
+    assert "2026-02-01T00:01:00Z" in str(refusal.value)
+
+
+@pytest.mark.parametrize("time", ["05:30:00", "06:30:00"])
+def test_C05_both_half_past_one_in_New_York_are_one_slot(time: str) -> None:
+    nightly = parse("cron(30 1 * * ? *)", "America/New_York")
+    event = scheduler_event("nightly", f"2026-11-01T{time}Z")
+    now = datetime(2026, 11, 1, 6, 31, tzinfo=UTC)
+    delivery = parse_event(event, "nightly", now=now, schedule=nightly)
+    assert delivery is not None
+    assert delivery.slot == datetime(2026, 11, 1, 5, 30, tzinfo=UTC)
+
+
+def test_the_slot_of_a_resume_stays_whatever_the_schedule_says_by_now() -> None:
+    event = resume_event("nightly", "2026-02-01T00:01:00Z")
+    delivery = parse_event(event, "nightly", now=NOW, schedule=parse("cron(0 5 * * ? *)"))
+    assert delivery is not None
+    assert delivery.slot == SLOT + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("schedule", ["nightly", 7, None, "arn:" + "x" * 600])
+def test_what_is_no_arn_of_a_schedule_is_not_kept(schedule: Any) -> None:
+    event = scheduler_event("nightly", SLOT) | {"schedule": schedule}
+    delivery = parse_event(event, "nightly", now=NOW)
+    assert delivery is not None
+    assert delivery.schedule is None

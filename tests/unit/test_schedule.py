@@ -423,7 +423,12 @@ def test_a_search_looks_at_each_month_of_the_calendar_at_most_once(months_looked
 
 
 def test_importing_the_module_loads_nothing_heavy():
-    code = "import sys, anarchon_ddb.schedule; print(*sys.modules)"
+    code = """
+import sys, anarchon_ddb
+before = set(sys.modules)
+import anarchon_ddb.schedule
+print(*set(sys.modules) - before)
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
@@ -437,3 +442,50 @@ def test_the_examples_in_the_docstrings_are_true(module):
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def instant(text):
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "slot", "start"),
+    [
+        ("cron(0 9 ? * MON-FRI *)", "UTC", "2026-11-30T09:00:00Z", "2026-11-27T09:00:00Z"),
+        ("cron(30 2 * * ? *)", "America/New_York", "2026-03-09T06:30:00Z", "2026-03-07T07:30:00Z"),
+        ("cron(30 1 * * ? *)", "America/New_York", "2026-11-02T06:30:00Z", "2026-11-01T05:30:00Z"),
+        ("cron(0 * * * ? *)", "America/New_York", "2026-11-01T07:00:00Z", "2026-11-01T05:00:00Z"),
+        ("cron(0 0 * * ? *)", "Africa/Cairo", "2025-04-25T21:00:00Z", "2025-04-23T22:00:00Z"),
+        ("rate(1 day)", "America/New_York", "2026-03-08T14:00:07Z", "2026-03-07T14:00:07Z"),
+    ],
+)
+def test_a_window_reaches_back_to_the_slot_before(expression, zone, slot, start):
+    schedule = parse(expression, zone)
+    assert schedule.window(instant(slot)) == (instant(start), instant(slot))
+
+
+def test_the_window_of_an_anchored_rate_is_counted_from_the_slot_that_was_delivered():
+    schedule = parse("rate(1 hour)", start=instant("2026-11-29T00:00:00Z"))
+    slot = instant("2026-11-29T00:00:00Z")
+    assert schedule.window(slot) == (instant("2026-11-28T23:00:00Z"), slot)
+
+
+def test_a_start_date_does_not_cut_the_first_window():
+    schedule = parse("cron(0 0 * * ? *)", start=instant("2026-11-29T00:00:00Z"))
+    slot = instant("2026-11-29T00:00:00Z")
+    assert schedule.window(slot) == (instant("2026-11-28T00:00:00Z"), slot)
+
+
+@pytest.mark.parametrize("expression", ["at(2026-11-29T12:00:00)", "cron(0 12 29 11 ? 2026)"])
+def test_a_slot_with_none_before_it_has_no_window(expression):
+    with pytest.raises(InvalidScheduleError, match="no slot before 2026-11-29T12:00:00Z"):
+        parse(expression).window(instant("2026-11-29T12:00:00Z"))
+
+
+def test_a_local_time_that_occurs_twice_tells_which_of_the_two_it_is():
+    schedule = parse("cron(30 1 * * ? *)", "America/New_York")
+    shown = [schedule.local(instant(f"2026-11-01T{hour}:30:00Z")) for hour in ("05", "06")]
+    assert [moment.isoformat() for moment in shown] == [
+        "2026-11-01T01:30:00-04:00",
+        "2026-11-01T01:30:00-05:00",
+    ]
