@@ -111,9 +111,9 @@ class Sandbox:
         if not self.is_alive:
             return
         self.is_alive = False
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+            os.waitpid(self._pid, 0)
         self._connection.close()
 
     def invoke(self, order: Order, is_killed_at: Callable[[Announced], bool]) -> Outcome:
@@ -168,7 +168,11 @@ class Sandbox:
                 answer = world.FUNCTIONS[index](*args, **named)
         except Exception as error:  # noqa: BLE001  raised again in the child
             answer = error
-        self._connection.send((self._clock.now_ms(), answer))
+        try:
+            self._connection.send((self._clock.now_ms(), answer))
+        except Exception as error:  # noqa: BLE001  whatever pickling it raises
+            told = TypeError(f"{answer!r:.80} can't cross the pipe to the sandbox: {error}")
+            self._connection.send((self._clock.now_ms(), told))
 
 
 def _fork() -> int:

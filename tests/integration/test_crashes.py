@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from anarchon_ddb.job import Job
 from anarchon_ddb.store import Store
 from anarchon_ddb.testing import (
     CrashFound,
+    Exploration,
     SettableClock,
     create_schedule,
     drive,
@@ -297,15 +299,26 @@ def test_a_safe_job_passes_with_every_kill_and_pairs_of_them() -> None:
     assert explored.kills == explored.points + 8
 
 
-def test_the_export_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch, anarchon_table: Store) -> Any:
+    """Five aircraft and an empty bucket; returns the client of the bucket."""
     monkeypatch.setenv("SOURCE_TABLE", "planes")
     monkeypatch.setenv("EXPORT_BUCKET", "out")
-    monkeypatch.setenv("PAGE_SIZE", "3")
     export.aws.cache_clear()
     dynamodb, s3 = boto3.client("dynamodb"), boto3.client("s3")
-    make_planes(dynamodb)
+    dynamodb.create_table(
+        TableName="planes",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "tailnum", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "tailnum", "AttributeType": "S"}],
+    )
+    for number in range(5):
+        dynamodb.put_item(TableName="planes", Item={"tailnum": {"S": f"N{number}"}})
     s3.create_bucket(Bucket="out", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    return s3
 
+
+def explore_export(s3: Any, pairs: int) -> Exploration:
     def objects() -> dict[str, bytes]:
         listed = s3.list_objects_v2(Bucket="out").get("Contents", [])
         return {
@@ -317,9 +330,27 @@ def test_the_export_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         for key in objects():
             s3.delete_object(Bucket="out", Key=key)
 
-    explored = explore_crashes(export.handler, slot=SLOT, effects=objects, reset=empty)
-    assert explored.points == 2 * (1 + 1 + 2 * 3 + 1 + 1)
-    sys.stdout.write(f"export: {explored.kills} kills in {explored.seconds:.1f} s\n")
+    explored = explore_crashes(export.handler, slot=SLOT, effects=objects, reset=empty, pairs=pairs)
+    sys.stdout.write(
+        f"export: {explored.points} points, {explored.kills} kills in {explored.seconds:.1f} s, "
+        f"{explored.kills_per_second:.1f} a second\n"
+    )
+    return explored
+
+
+def test_the_export_passes(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGE_SIZE", "3")
+    assert explore_export(source, pairs=0).points == 2 * (1 + 1 + 2 * 3 + 1 + 1)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif("NIGHTLY" not in os.environ, reason="run by make nightly")
+@pytest.mark.timeout(3_600)
+def test_nightly_the_export_passes_with_pairs_of_kills(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGE_SIZE", "1")
+    assert explore_export(source, pairs=300).kills > 600
 
 
 def test_the_rollup_passes(monkeypatch: pytest.MonkeyPatch, anarchon_table: Store) -> None:

@@ -142,6 +142,43 @@ def test_an_error_from_outside_is_raised_in_the_job(anarchon_table: Store) -> No
     assert drive(asks, SLOT, kill_at=[]).attempts[0].error == "PermissionError: not you"
 
 
+def test_what_can_not_cross_the_pipe_is_told(anarchon_table: Store) -> None:
+    @outside
+    def give() -> Any:
+        return lambda: None
+
+    @job("export", max_attempts=1)
+    def takes(run: Run) -> None:
+        give()
+
+    @job("export", max_attempts=1)
+    def gives(run: Run) -> None:
+        note(lambda: None)
+
+    told = drive(takes, SLOT, kill_at=[]).attempts[0].error or ""
+    assert "can't cross the pipe to the sandbox" in told
+    told = drive(gives, "2026-11-29T12:01:00Z", kill_at=[]).attempts[0].error or ""
+    assert "pickle" in told
+
+
+def test_a_job_that_hangs_or_ends_its_process_is_told(
+    anarchon_table: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @job("export", max_attempts=1)
+    def exits(run: Run) -> None:
+        os._exit(3)
+
+    @job("export")
+    def hangs(run: Run) -> None:
+        time.sleep(30)
+
+    attempt = drive(exits, SLOT, kill_at=[]).attempts[0]
+    assert (attempt.ended, attempt.error) == ("killed", "the process of the job ended by itself")
+    monkeypatch.setattr("anarchon_ddb.testing.sandbox.HANG_S", 0.3)
+    with pytest.raises(TimeoutError, match="it hangs"):
+        drive(hangs, "2026-11-29T12:01:00Z", kill_at=[])
+
+
 def test_instances_and_params_reach_the_job(anarchon_table: Store) -> None:
     @job("export")
     def tells(run: Run) -> None:
