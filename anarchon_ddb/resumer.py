@@ -132,7 +132,8 @@ class Pass:
         record = self.store.read_run(key)
         if record is None or not records.is_open(record):
             return
-        self.oldest_ms = min(self.oldest_ms, record.claimed_at)
+        # Since its work began; since its last claim while its clock stands still.
+        self.oldest_ms = min(self.oldest_ms, record.started_at or record.claimed_at)
         if not protocol.is_claimable(record, self.now_ms):
             return
         head = self.store.read_head(key.job)
