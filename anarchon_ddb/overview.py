@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from anarchon_ddb.catch_up import Policy
     from anarchon_ddb.history import Row
     from anarchon_ddb.listing import Listing, Registered
+    from anarchon_ddb.reading import ReadingStore
     from anarchon_ddb.schedule import Schedule
-    from anarchon_ddb.store import Store
 
 WORKERS = 10
 """Calls at once: as many as the SDK keeps connections."""
@@ -58,7 +58,7 @@ class JobRow:
         return isinstance(self.head, Head) and gate.is_paused(self.head, now_ms)
 
 
-def jobs(store: Store, listing: Listing) -> list[JobRow]:
+def jobs(store: ReadingStore, listing: Listing) -> list[JobRow]:
     """Return all jobs, by name.
 
     Calls: one query a job, one read for a hundred gates, one for a hundred open runs, and the

@@ -17,8 +17,8 @@ from anarchon_ddb.records import Damaged
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from anarchon_ddb.reading import ReadingStore
     from anarchon_ddb.records import RunRecord
-    from anarchon_ddb.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def axis_of(bars: Sequence[Bar]) -> Axis:
     return Axis(start_ms, end_ms - start_ms)
 
 
-def timeline(store: Store, job: str, since: datetime) -> Timeline:
+def timeline(store: ReadingStore, job: str, since: datetime) -> Timeline:
     """Return the runs of the slots since an instant."""
     now_ms = store.clock.now_ms()
     rows = history.runs(store, job, since=since).rows
