@@ -41,10 +41,13 @@ class Operator:
 
     def __init__(self, clock: SettableClock, capsys: pytest.CaptureFixture[str]) -> None:
         self._clock, self._capsys = clock, capsys
+        self.settle: Callable[[], None] = lambda: None
+        """Wait until what a command set off has ended."""
 
     def __call__(self, *arguments: str) -> Answer:
         self._capsys.readouterr()
         code = main(arguments, clock=self._clock)
+        self.settle()
         captured = self._capsys.readouterr()
         return Answer(code, _without_metrics(captured.out), captured.err)
 
@@ -92,7 +95,8 @@ def schedule(
 class Lambda:
     """Lambda's Invoke API over HTTP, in front of real handlers.
 
-    An asynchronous invocation is worked on before it is answered: so nothing has to be waited for.
+    An invocation is answered at once and worked on in a thread. Who waits on the test's clock waits
+    for all of them first.
     """
 
     clock: SettableClock
@@ -100,9 +104,20 @@ class Lambda:
     configurations: dict[str, dict[str, str]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
-    def invoke(self, name: str, event: dict[str, Any]) -> None:
+    def start(self, name: str, event: dict[str, Any]) -> None:
         self.events.append(event)
+        thread = threading.Thread(target=self._invoke, args=(name, event), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def settle(self) -> None:
+        """Wait until no invocation is under way; one may start others."""
+        while self._threads:
+            self._threads.pop().join(timeout=60)
+
+    def _invoke(self, name: str, event: dict[str, Any]) -> None:
         context = LambdaContext("15m", clock=self.clock, function_name=name)
         try:
             self.answers.append(self.handlers[name](event, context))
@@ -121,7 +136,7 @@ def serving(played: Lambda) -> Iterator[str]:
             if name not in played.handlers:
                 self._answer(404, {"Message": f"Function not found: {name}"})
                 return
-            played.invoke(name, json.loads(body))
+            played.start(name, json.loads(body))
             self._answer(202, None)
 
         def do_GET(self) -> None:

@@ -25,9 +25,19 @@ def ops(
 
 
 @pytest.fixture
-def lambdas(clock: SettableClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lambda]:
+def lambdas(
+    ops: Operator, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lambda]:
     """Functions by name: give them handlers."""
     played = Lambda(clock)
+    ops.settle = played.settle
+    sleep = clock.sleep
+
+    def settled_sleep(seconds: float) -> None:
+        played.settle()
+        sleep(seconds)
+
+    monkeypatch.setattr(clock, "sleep", settled_sleep)
     with serving(played) as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", url)
         yield played
