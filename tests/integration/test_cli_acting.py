@@ -166,6 +166,19 @@ def test_run_of_a_function_that_is_gone_says_so(
     assert "Deploy the job" in answer.err
 
 
+def test_ctrl_c_ends_the_waiting_and_not_the_run(
+    ops: Operator, lambdas: Lambda, ran: list[Any], clock: SettableClock, store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "sleep", interrupt)
+    lambdas.handlers[FUNCTION] = lambda *_: None
+    answer = ops("run", "export", "--wait")
+    assert (answer.code, "what was sent goes on by itself" in answer.err) == (130, True)
+
+
 # --- retry -------------------------------------------------------------------------------------
 
 
@@ -226,7 +239,7 @@ def test_cancel_asks_and_ends_an_open_run_at_once(
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     answer = ops("cancel", "export", SLOT)
     assert (answer.code, read(store).state) == (1, "interrupted")
-    assert "Stopped; nothing was done" in answer.err
+    assert "Stopped: nothing was done" in answer.err
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert ops("cancel", "export", SLOT).out == f"export {SLOT} was interrupted and is cancelled.\n"
     assert read(store).state == "cancelled"
