@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
 
     from anarchon_ddb.schema import RunKey
     from anarchon_ddb.store import Store
-
-_CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ def invoke(store: Store, function: str, event: Mapping[str, Any]) -> Fault | Non
     The client is made here, after the lease was let go of: it is not on the way to a first batch.
     """
     try:
-        client = store.session.create_client("lambda", config=_CONFIG)
+        client = store.other_client("lambda")
         client.invoke(
             FunctionName=function, InvocationType="Event", Payload=json.dumps(event).encode()
         )

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from anarchon_ddb import registry
@@ -36,8 +35,6 @@ LAMBDA_EVENT_AGE_S = 21_600
 
 RULE_EVENT_AGE_S = 86_400
 """How long a rule tries to deliver where its target sets nothing."""
-
-_CONFIG = Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 3})
 
 
 @dataclass(slots=True)
@@ -69,7 +66,6 @@ class ScheduleGroup:
     with_ages: bool = True
     _known: dict[str, _Known] = field(default_factory=dict)
     _ages_s: dict[str, int] = field(default_factory=dict)
-    _clients: dict[str, Any] = field(default_factory=dict)
 
     def refresh(self, has_time: Callable[[], bool]) -> Listing:
         """List the group, and read what changed as long as there is time.
@@ -202,9 +198,7 @@ class ScheduleGroup:
 
     def _call(self, service: str, method: str, **arguments: str) -> dict[str, Any]:
         try:
-            if service not in self._clients:
-                self._clients[service] = self.store.session.create_client(service, config=_CONFIG)
-            answer: dict[str, Any] = getattr(self._clients[service], method)(**arguments)
+            answer: dict[str, Any] = getattr(self.store.other_client(service), method)(**arguments)
         except (BotoCoreError, ClientError) as error:
             raise StoreError(
                 f"{service}:{method} for group {self.name!r} (from {GROUP_SETTING}) failed: {error}"

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from anarchon_ddb.errors import InvalidScheduleError, StoreError
 from anarchon_ddb.schedule import parse
-from anarchon_ddb.store import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, TRANSIENT, TRIES
+from anarchon_ddb.store import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
     from anarchon_ddb.schedule import Schedule
     from anarchon_ddb.store import Store
 
-_CONFIG = Config(
-    connect_timeout=CONNECT_TIMEOUT_S,
-    read_timeout=READ_TIMEOUT_S,
-    retries={"total_max_attempts": TRIES},
-)
 _ADVICE = {
     "AccessDeniedException": "Grant {action} on {arn} to the function's role",
     "ResourceNotFoundException": "It was deleted or renamed since the run began; a one-time "
@@ -169,9 +163,7 @@ def _parts(arn: str) -> tuple[str, str, str]:
 
 def _ask(store: Store, source: Source, arn: str) -> dict[str, Any]:
     try:
-        client = store.session.create_client(
-            source.service, region_name=source.region, config=_CONFIG
-        )
+        client = store.other_client(source.service, source.region)
         found: dict[str, Any] = getattr(client, source.method)(**source.arguments)
     except (BotoCoreError, ClientError) as error:
         raise _explained(source, arn, error) from error

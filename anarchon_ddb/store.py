@@ -17,6 +17,7 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
 
@@ -109,6 +110,7 @@ class Store:
         self.table = table
         self.clock = clock
         self._source = source
+        self._others: dict[tuple[str, str | None], Any] = {}
         self._connection = Connection(
             connect_timeout_seconds=CONNECT_TIMEOUT_S,
             read_timeout_seconds=READ_TIMEOUT_S,
@@ -147,6 +149,25 @@ class Store:
     def session(self) -> Any:
         """The botocore session behind it, for what else must be called."""
         return self._connection.session
+
+    def other_client(self, service: str, region: str | None = None) -> Any:
+        """Return a client of another service, with the same short timeouts; made once.
+
+        Raises
+        ------
+        BotoCoreError
+            If it can't be made.
+        """
+        made = self._others.get((service, region))
+        if made is None:
+            config = Config(
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+                retries={"total_max_attempts": TRIES},
+            )
+            made = self.session.create_client(service, region_name=region, config=config)
+            self._others[service, region] = made
+        return made
 
     def create_table(self) -> None:
         """Create the table and index of ``infra/table.yaml``: for tests and the local cloud."""
