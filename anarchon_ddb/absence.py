@@ -134,10 +134,9 @@ def _to_come(asked: _Asked, entry: Registered) -> Absence:
 def _disabled(entry: Registered) -> Absence:
     return Absence(
         "its schedule is disabled",
-        ((f"Schedule {entry.name} has the state DISABLED since its last deployment or before: "
-         "EventBridge fires nothing, and the resumer catches nothing up."),),
-        commands=("enable the schedule in template.yaml and deploy",),
-    )  # fmt: skip
+        (f"Schedule {entry.name} is DISABLED: nothing fires it, and nothing is caught up.",),
+        commands=("# enable the schedule in template.yaml and deploy",),
+    )
 
 
 def _was_due(asked: _Asked, entry: Registered) -> Absence:

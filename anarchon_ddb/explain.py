@@ -120,7 +120,7 @@ def _damaged(facts: Facts, row: Damaged) -> Story:
         "its item in the table is damaged",
         (_due(facts), f"{row.problem}."),
         ("Nothing runs it: the resumer reports it in each pass and goes on with the others.",),
-        (f"look at the item in DynamoDB: pk job#{facts.job}, sk run#{iso(facts.slot)}",),
+        (f"# look at its item in DynamoDB: pk job#{facts.job}, sk run#{iso(facts.slot)}",),
         row,
     )
 
@@ -134,7 +134,7 @@ def _due(facts: Facts) -> str:
     for entry in facts.entries:
         if entry.schedule.period is not None or entry.schedule.slot_of(facts.slot) == facts.slot:
             return f"{when}, from schedule {entry.name}: {entry.schedule.describe()}."
-    return f"{when}, which none of the job's schedules has."
+    return f"{moment(facts.slot, facts.zone)} is no slot of the job's schedules."
 
 
 def _run_story(facts: Facts, record: RunRecord) -> Story:
@@ -303,7 +303,7 @@ def _commands(facts: Facts, record: RunRecord) -> tuple[str, ...]:
         return (
             f"anarchon-ddb watch {facts.job}",
             f"anarchon-ddb cancel {name}",
-            f"anarchon-ddb release {name}    (only if its holder is known to be dead)",
+            f"anarchon-ddb release {name}  # only if its holder is dead",
         )
     if facts.is_paused and records.is_open(record):
         return (f"anarchon-ddb unpause {facts.job}", f"anarchon-ddb cancel {name}")
@@ -312,5 +312,5 @@ def _commands(facts: Facts, record: RunRecord) -> tuple[str, ...]:
     if record.state == "missed":
         return (f"anarchon-ddb run {facts.job} --slot {record.slot}",)
     if record.state == "succeeded":
-        return (f"anarchon-ddb retry {name} --force --from-start    (it all runs once more)",)
+        return (f"anarchon-ddb retry {name} --force --from-start  # all of it once more",)
     return (f"anarchon-ddb retry {name}", f"anarchon-ddb retry {name} --from-start")

@@ -10,7 +10,7 @@ from anarchon_ddb import explain, gate, history, overview
 from anarchon_ddb.cli import shapes
 from anarchon_ddb.cli.connection import Connection, connected
 from anarchon_ddb.cli.options import JOB, SLOT, Moment
-from anarchon_ddb.cli.screen import state, text
+from anarchon_ddb.cli.screen import state, style_of, text
 from anarchon_ddb.clock import from_ms, iso, to_ms
 from anarchon_ddb.errors import RefusedError, StoreError
 from anarchon_ddb.records import OPEN_STATES, TERMINAL_STATES, Damaged, RunRecord
@@ -288,17 +288,19 @@ def explain_command(on: Connection, job: str, slot: datetime | str) -> None:
     for title, sentences in (
         ("What happened", story.told),
         ("What comes next", story.comes_next),
-        ("What you can do", story.commands),
     ):
         if sentences:
             console.print()
             console.print(text(title, "bold"))
             _bullets(on, sentences)
+    if story.commands:
+        console.print()
+        console.print(text("What you can do", "bold"))
+        for command in story.commands:
+            on.screen.line(f"  {command}")  # never wrapped: it is copied
 
 
 def _headline_style(row: Row | None, headline: str) -> str:
-    from anarchon_ddb.cli.screen import style_of  # noqa: PLC0415
-
     return "yellow" if row is None else style_of(headline.partition(":")[0])
 
 

@@ -236,7 +236,8 @@ color-mix(in srgb,var(--c) 40%,var(--bg)) 3px 6px)}
 .bar.waited,.bar.released,.bar.skipped,.bar.cancelled{background:none;border:1px solid var(--c)}
 .due{position:absolute;top:-1px;width:2px;height:16px;background:var(--soft)}
 .none{margin:40px 0;color:var(--soft)}
-@media(max-width:760px){.axis,.run{grid-template-columns:66px 110px minmax(80px,1fr) 66px}
+@media(max-width:760px){.axis,.run{grid-template-columns:66px 110px minmax(80px,1fr) 84px}
+.axis div span:nth-child(even){display:none}
 .axis>:last-child,.run>:last-child{display:none}}
 @media print{.axis{position:static}section{content-visibility:visible}}
 """

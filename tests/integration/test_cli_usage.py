@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +106,23 @@ def test_each_help_has_examples_and_says_where_the_table_is(ops: Operator, name:
     assert answer.code == 0
     assert f"  anarchon-ddb {name}" in answer.out.partition("Examples:")[2]
     assert all(flag in answer.out for flag in ("--table", "--stack", "--region", "--endpoint-url"))
+
+
+DOCS = [ROOT / "README.md", ROOT / "docs/operations.md"]
+
+
+def test_every_command_line_of_the_documentation_is_one() -> None:
+    text = "".join(path.read_text() for path in DOCS)
+    lines = re.findall(r"anarchon-ddb ([a-z][^`\n|#]*)", text)
+    assert len(lines) > 15
+    for line in lines:
+        name, *words = shlex.split(line.replace("…", "x"))
+        assert name in {*NAMES, "local"}, line
+        if name in NAMES:
+            command = group.get_command(None, name)  # type: ignore[arg-type]
+            assert command is not None
+            known = {flag for param in command.params for flag in param.opts}
+            assert {word for word in words if word.startswith("--")} <= known, line
 
 
 def test_an_unknown_command_gets_a_suggestion(ops: Operator) -> None:
