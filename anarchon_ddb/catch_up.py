@@ -64,7 +64,8 @@ def policy_text(options: Options) -> str:
         options.retention,
         options.overlap,
     )
-    if policy == DEFAULT_POLICY:
+    # Where overlap is allowed the snapshot is a write of its own: not for this alone.
+    if policy in {DEFAULT_POLICY, Policy(overlap="allow")}:
         return ""
     return json.dumps(astuple(policy), separators=(",", ":"))
 

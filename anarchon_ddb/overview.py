@@ -48,10 +48,21 @@ class JobRow:
 
     @property
     def policy(self) -> Policy | None:
-        """The part of its policy that its head keeps; None before its first run."""
-        if isinstance(self.head, Damaged) or not (self.head.rev or self.head.policy):
+        """The part of its policy that its head keeps; None where that can't be told.
+
+        The defaults are not kept. A head that was passed is one of ``skip``; a job that runs
+        without passing any allows overlap.
+        """
+        if isinstance(self.head, Damaged):
             return None
-        return catch_up.policy_of(self.head)
+        if self.head.policy or self.head.active_slot:
+            return catch_up.policy_of(self.head)
+        if self.head.paused_from:  # its head may be there for the pause alone
+            return None
+        if self.head.rev:
+            return catch_up.DEFAULT_POLICY
+        has_run = isinstance(self.last, RunRecord) and self.last.attempt > 0
+        return catch_up.Policy(overlap="allow") if has_run else None
 
     def is_paused(self, now_ms: int) -> bool:
         """Tell whether nothing of the job runs now."""

@@ -58,8 +58,9 @@ class Operator:
 
 
 def _without_metrics(out: str) -> str:
-    """Leave out what handlers wrote, which run in this process, too."""
-    return "".join(line for line in out.splitlines(keepends=True) if '"_aws"' not in line)
+    """Leave out the log and the metrics of handlers, which run in this process, too."""
+    lines = out.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(('{"_aws"', '{"level"')))
 
 
 def schedule(

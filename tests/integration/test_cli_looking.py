@@ -67,6 +67,20 @@ def test_jobs_shows_each_job_with_its_schedule_last_run_and_pause(
     assert found["rollup"]["pause"]["note"] == "source is down"
 
 
+@pytest.mark.parametrize("overlap", ["skip", "allow", "queue"])
+def test_jobs_shows_what_a_job_does_with_overlap(
+    ops: Operator, store: Store, context: Contexts, overlap: Any
+) -> None:
+    @job("export", overlap=overlap)
+    def handler(run: Run) -> None:
+        pass
+
+    schedule("export", "rate(1 hour)")
+    assert ops.json("jobs")["jobs"][0]["policy"] is None  # not before its first run
+    handler(scheduler_event("export", SLOT), context())
+    assert ops.json("jobs")["jobs"][0]["policy"]["overlap"] == overlap
+
+
 def test_a_job_without_a_schedule_is_listed_while_a_run_of_it_is_open(
     ops: Operator, clock: SettableClock, context: Contexts
 ) -> None:
