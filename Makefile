@@ -6,9 +6,20 @@ READY := $(VENV)/.ready
 SAM_VENV := .venv-sam
 SAM_READY := $(SAM_VENV)/.ready
 NODE_READY := tests/node_modules/.ready
+SAM := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} $(SAM_VENV)/bin/sam
+
+# What an artifact is built for. Everything in it is pure Python, so the version decides only whose
+# bytecode is beside the sources; another runtime runs it all the same.
+LAMBDA_PYTHON ?= 3.13
+LAMBDA_PLATFORM ?= manylinux2014_aarch64
+BUILD_PYTHON := $(firstword $(wildcard $(BIN)/python) $(PYTHON))
+ARTIFACT_DEPENDENCIES := build/lambda-$(LAMBDA_PYTHON)-$(LAMBDA_PLATFORM)
+# Lambda's Python has these: boto3 and what it needs.
+IN_RUNTIME := boto3 botocore jmespath python-dateutil s3transfer six urllib3
+COMPILE := -m compileall -q --invalidation-mode unchecked-hash -p /var/task
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test nightly lint format lock clean
+.PHONY: help setup demo test nightly lint format lock build clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -35,13 +46,46 @@ $(NODE_READY): tests/package-lock.json
 	  cd tests && npm ci --silent --no-audit --no-fund && touch node_modules/.ready; \
 	else echo "npm not found: the race tests on dynalite will be left out"; fi
 
+# --- the artifact ---------------------------------------------------------------------------------
+build: $(SAM_READY)  ## build every function, as `sam build` does
+	$(SAM) build
+
+# Resolved once for all functions, for the platform of Lambda whatever this machine is.
+$(ARTIFACT_DEPENDENCIES)/.ready: requirements-lambda.lock
+	@rm -rf $(@D)
+	@$(BUILD_PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
+	  --only-binary :all: --implementation cp --python-version $(LAMBDA_PYTHON) --platform $(LAMBDA_PLATFORM) \
+	  --target $(@D) -r requirements-lambda.lock
+	@$(call compile,$(@D),.)
+	@touch $@
+
+# `sam build` calls `make build-<LogicalId>` with ARTIFACTS_DIR. One rule for all: which of the
+# handlers a function runs is said by its Handler. What is for developers stays at home.
+build-%: $(ARTIFACT_DEPENDENCIES)/.ready
+	@test -n "$(ARTIFACTS_DIR)" || { echo "make $@ is called by sam build; run make build"; exit 1; }
+	@cp -R $(ARTIFACT_DEPENDENCIES)/. $(ARTIFACTS_DIR)/ && rm $(ARTIFACTS_DIR)/.ready
+	@tar -cf - --exclude __pycache__ --exclude 'anarchon_ddb/local' --exclude 'anarchon_ddb/testing' \
+	  --exclude 'anarchon_ddb/cli' anarchon_ddb handlers | tar -xf - -C $(ARTIFACTS_DIR)
+	@$(call compile,$(ARTIFACTS_DIR),anarchon_ddb handlers)
+
+# SAM dates every file 1980, so Python would not trust bytecode that is checked by date.
+define compile
+for python in $(BUILD_PYTHON) python$(LAMBDA_PYTHON) python3; do \
+  if [ "$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $(LAMBDA_PYTHON) ]; then \
+    python=$$(command -v $$python); case $$python in /*) ;; *) python=$$PWD/$$python;; esac; \
+    cd $(1) && exec $$python $(COMPILE) $(2); \
+  fi; \
+done; echo "no Python $(LAMBDA_PYTHON) here: the artifact has no bytecode, so a cold start takes longer" >&2
+endef
+
+# --- work ----------------------------------------------------------------------------------------
 demo: $(READY)  ## run the main job on the embedded local cloud, with kills
 	@$(BIN)/python -m anarchon_ddb.local.demo
 
-test: $(READY) $(NODE_READY)  ## run all tests
+test: $(READY) $(SAM_READY) $(NODE_READY)  ## run all tests
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
-nightly: $(READY) $(NODE_READY)  ## the long searches
+nightly: $(READY) $(SAM_READY) $(NODE_READY)  ## the long searches
 	NIGHTLY=1 $(BIN)/python -m pytest -n auto -m nightly $(ARGS)
 
 lint: $(READY) $(SAM_READY)  ## ruff, mypy, the direction of imports, the template
@@ -49,7 +93,7 @@ lint: $(READY) $(SAM_READY)  ## ruff, mypy, the direction of imports, the templa
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=eu-west-1 $(SAM_VENV)/bin/sam validate --lint --template template.yaml
+	@for template in template.yaml infra/*.yaml; do $(SAM) validate --lint --template $$template || exit; done
 
 format: $(READY)  ## apply ruff's fixes and format
 	$(BIN)/ruff check --fix .
@@ -58,6 +102,7 @@ format: $(READY)  ## apply ruff's fixes and format
 lock: $(READY)  ## resolve the lock files again
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --all-extras --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements-sam.lock requirements-sam.in
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements.lock $(IN_RUNTIME:%=--unsafe-package %) --output-file requirements-lambda.lock requirements-lambda.in
 
 clean:  ## remove everything that was made
 	rm -rf $(VENV) $(SAM_VENV) tests/node_modules .aws-sam .anarchon build dist *.egg-info

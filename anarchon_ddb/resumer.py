@@ -26,7 +26,7 @@ from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.listing import Listing
 from anarchon_ddb.options import Options
 from anarchon_ddb.schema import RunKey
-from anarchon_ddb.worker import Invocation, JobDefinition, store_of
+from anarchon_ddb.worker import Invocation, JobDefinition, store_of, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -289,3 +289,7 @@ class Pass:
 
 def _never(_run: object) -> None:
     raise StoreError("the resumer runs no handler")
+
+
+if "AWS_LAMBDA_RUNTIME_API" in os.environ:
+    warm_up()

@@ -16,9 +16,11 @@ import os
 import random
 from typing import TYPE_CHECKING, Any, cast
 
+import botocore
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
 
+from anarchon_ddb import sdk
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.gate import RULES_SHARD
@@ -95,7 +97,7 @@ class Store:
     Raises
     ------
     StoreError
-        If the name is empty.
+        If the name is empty, or the SDK too old.
 
     Examples
     --------
@@ -111,6 +113,7 @@ class Store:
                 f"no table: {source} is not set. Set it to the name of the table that "
                 "infra/table.yaml creates"
             )
+        sdk.check(botocore.__version__)
         self.table = table
         self.clock = clock
         self._source = source

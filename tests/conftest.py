@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import botocore.client
 import pytest
+from botocore.loaders import JSONFileLoader
 from moto import mock_aws
 from moto.dynamodb.responses import DynamoHandler
 
@@ -22,6 +24,15 @@ from tests.faults import Faults
 
 SLOT = "2026-11-29T12:00:00Z"
 KEY = RunKey("export", SLOT)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def service_models_read_once() -> Iterator[None]:
+    """Each test has AWS sessions of its own; the models that they read are the same files."""
+    with pytest.MonkeyPatch.context() as patch:
+        read = cache(JSONFileLoader().load_file)
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -25,28 +24,18 @@ class Dynalite:
     """One server on loopback."""
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.endpoint = f"http://127.0.0.1:{port}"
-        program = HERE / "node_modules" / "dynalite" / "cli.js"
         self._process = subprocess.Popen(
-            [
-                shutil.which("node") or "node",
-                str(program),
-                *("--port", str(port)),
-                *("--createTableMs", "0"),
-                *("--deleteTableMs", "0"),
-            ],
+            [shutil.which("node") or "node", str(HERE / "dynalite_server.js")],
+            cwd=HERE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
         )
-
-    def __enter__(self) -> Self:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert "listening" in line.lower(), line
+        assert line.startswith("listening on "), line
+        self.endpoint = f"http://127.0.0.1:{line.split()[-1]}"
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

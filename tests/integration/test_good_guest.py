@@ -134,7 +134,7 @@ def resources() -> dict[str, Any]:
         pass
 
     Loader.add_multi_constructor("!", lambda loader, suffix, node: (suffix, node.value))
-    template = yaml.load((ROOT / "template.yaml").read_text(), Loader)
+    template = yaml.load((ROOT / "infra/table.yaml").read_text(), Loader)
     found: dict[str, Any] = template["Resources"]
     return found
 
