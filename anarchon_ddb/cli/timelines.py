@@ -14,7 +14,7 @@ from anarchon_ddb.cli.options import JOB, Moment
 from anarchon_ddb.cli.screen import STYLES, state
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.timeline import timeline
-from anarchon_ddb.wording import span
+from anarchon_ddb.wording import moment, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

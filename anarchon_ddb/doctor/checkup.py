@@ -6,7 +6,14 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anarchon_ddb.doctor import reading, rules_job, rules_schedule, rules_stack, rules_template
+from anarchon_ddb.doctor import (
+    reading,
+    rules_job,
+    rules_schedule,
+    rules_stack,
+    rules_template,
+    rules_times,
+)
 from anarchon_ddb.doctor.finding import Finding
 from anarchon_ddb.doctor.scope import Unresolved
 from anarchon_ddb.errors import InvalidScheduleError
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 RULES: tuple[Rule, ...] = (
     *rules_template.CHAPTER.rules,
     *rules_schedule.CHAPTER.rules,
+    *rules_times.CHAPTER.rules,
     *rules_job.CHAPTER.rules,
     *rules_stack.CHAPTER.rules,
 )

@@ -58,9 +58,11 @@ def _read(path: Path, name: str) -> HandlerFile:
         if node.name == name:
             declared = [_declared(path, one) for one in node.decorator_list]
             found = next((one for one in declared if one is not None), None)
-            return HandlerFile(path, True, True, True, found)
+            return HandlerFile(
+                path, exists=True, is_readable=True, has_function=True, declared=found
+            )
     assigned = any(name in ast.dump(node) for node in tree.body)
-    return HandlerFile(path, True, True, assigned)
+    return HandlerFile(path, exists=True, is_readable=True, has_function=assigned)
 
 
 def _declared(path: Path, node: ast.expr) -> Declared | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from anarchon_ddb import options as job_options
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 State = Literal["enabled", "disabled", "unknown"]
 
 RESUMER = "anarchon_ddb.resumer.handler"
+NESTED = (
+    ("AWS::Serverless::Application", "Location"),
+    ("AWS::CloudFormation::Stack", "TemplateURL"),
+)
 FUNCTIONS = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 _LAMBDA_TIMEOUT_S = 3
 
@@ -98,19 +102,34 @@ class Function:
     @cached_property
     def options(self) -> Options | InvalidJobError:
         """The effective options as far as they are known, or what is wrong with them."""
-        known = {name: node.value for name, node in self.environment.items() if node.is_known}
-        texts = {name: value for name, value in known.items() if isinstance(value, str)}
-        try:
-            given = dict(self.declared.options) if self.declared else {}
-            return job_options.resolve(self.logical_id, given, texts)[0]
-        except InvalidJobError as error:
-            return error
+        return self._resolved(self._known_settings)
+
+    @cached_property
+    def policy(self) -> Options:
+        """The effective options; defaults in place of what is wrong, which a rule tells."""
+        found = self.options
+        settings = {
+            name: value
+            for name, value in self._known_settings.items()
+            if problem_of(name, value) is None
+        }
+        for more in ((), ("RETENTION", "CATCH_UP_WINDOW")):
+            if isinstance(found, InvalidJobError):
+                dropped = {job_options.PREFIX + name for name in more}
+                found = self._resolved({k: v for k, v in settings.items() if k not in dropped})
+        return job_options.Options() if isinstance(found, InvalidJobError) else found
 
     @property
-    def policy(self) -> Options:
-        """The effective options; the defaults where they are wrong, which a rule tells."""
-        found = self.options
-        return job_options.Options() if isinstance(found, InvalidJobError) else found
+    def _known_settings(self) -> dict[str, str]:
+        known = {name: node.value for name, node in self.environment.items() if node.is_known}
+        return {name: value for name, value in known.items() if isinstance(value, str)}
+
+    def _resolved(self, settings: Mapping[str, str]) -> Options | InvalidJobError:
+        try:
+            given = dict(self.declared.options) if self.declared else {}
+            return job_options.resolve(self.logical_id, given, settings)[0]
+        except InvalidJobError as error:
+            return error
 
     def place(self, *keys: str) -> Node:
         """Return the node of a property, or the function's own where it is not set."""
@@ -281,11 +300,26 @@ class Model:
             (
                 function
                 for function in self.functions
-                if function.logical_id == arn.value.logical_id
-                and function.scope is arn.value.scope
+                if function.logical_id == arn.value.logical_id and function.scope is arn.value.scope
             ),
             None,
         )
+
+
+def problem_of(name: str, value: Any) -> str | None:
+    """Return what is wrong with one setting by itself, None for nothing."""
+    if not name.startswith(job_options.PREFIX):
+        return None
+    # So that the window and the retention are not measured against each other here.
+    others = {"ANARCHON_CATCH_UP_WINDOW": "1s"} if name == "ANARCHON_RETENTION" else {}
+    if name == "ANARCHON_CATCH_UP_WINDOW":
+        others = {"ANARCHON_RETENTION": "999999999d"}
+    try:
+        # Lambda's variables are texts, whatever YAML made of the value.
+        job_options.resolve("job", {}, {name: str(value), **others})
+    except InvalidJobError as error:
+        return str(error).removeprefix("job 'job': ")
+    return None
 
 
 def resources(scope: Scope) -> Iterator[tuple[str, Node]]:
@@ -319,4 +353,6 @@ def _events(function: Function) -> Iterator[Planned]:
         properties = node.get("Properties")
         expression = properties.get(key) if properties else None
         if kind is not None and properties is not None and expression is not None:
-            yield Planned(name, node, kind, expression, properties, properties, function, True)
+            yield Planned(
+                name, node, kind, expression, properties, properties, function, is_event=True
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anarchon_ddb.doctor.finding import Hit
-from anarchon_ddb.doctor.model import Model, of_type
+from anarchon_ddb.doctor.model import NESTED, Model, of_type
 from anarchon_ddb.doctor.scope import Node, Scope, Unresolved
 from anarchon_ddb.template.source import TemplateError, read
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from anarchon_ddb.template.source import Source
 
-_NESTED = (("AWS::Serverless::Application", "Location"), ("AWS::CloudFormation::Stack", "TemplateURL"))  # fmt: skip
 _DEEPEST = 5
 _MOST = 200
 
@@ -46,7 +45,7 @@ def model_of(
 
 def _add(model: Model, scope: Scope, depth: int) -> None:
     model.scopes.append(scope)
-    for kind, key in _NESTED:
+    for kind, key in NESTED:
         for logical_id, node in of_type(scope, kind):
             location = node.get("Properties", key)
             if location is not None and _is_file(location):
@@ -82,7 +81,9 @@ def _follow(
 def _passed(parameters: dict[str, Node]) -> dict[str, Node]:
     """Keep what can't be told as such, and say by whom it was passed on."""
     return {
-        name: Node(Unresolved(f"parameter {name}: {node.value.why}"), node.line, node.path, node.scope)
+        name: Node(
+            Unresolved(f"parameter {name}: {node.value.why}"), node.line, node.path, node.scope
+        )
         if isinstance(node.value, Unresolved)
         else node
         for name, node in parameters.items()

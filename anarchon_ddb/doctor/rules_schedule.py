@@ -73,8 +73,10 @@ def _zone(model: Model) -> Iterator[Hit]:
     "zone-on-rule",
     "error",
     title="A time zone on a rule",
-    why="Rules (SAM: Schedule) know UTC only: the zone is refused or ignored, and the job is hours off.",
-    fix="Use Type: ScheduleV2 with ScheduleExpression, or write the time in UTC and remove the zone.",
+    why="Rules (SAM: Schedule) know UTC only: the zone is refused or ignored, and the job is "
+    "hours off.",
+    fix="Use Type: ScheduleV2 with ScheduleExpression, or write the time in UTC and remove the "
+    "zone.",
 )
 def _zone_on_rule(model: Model) -> Iterator[Hit]:
     for planned in model.schedules:
@@ -132,7 +134,7 @@ def _over(model: Model) -> Iterator[Hit]:
     "enabled-text",
     "error",
     title="Enabled is a text",
-    why="SAM tests its truth, and the text \"false\" is true: the schedule fires.",
+    why='SAM tests its truth, and the text "false" is true: the schedule fires.',
     fix="Write Enabled: false without quotes, or State: DISABLED.",
 )
 def _enabled_text(model: Model) -> Iterator[Hit]:
@@ -160,7 +162,8 @@ def _enabled_function(model: Model) -> Iterator[Hit]:
     "enabled-on-schedule",
     "error",
     title="Enabled on a schedule that has State",
-    why="Only SAM's Schedule knows Enabled: elsewhere it is refused, or the schedule fires all the same.",
+    why="Only SAM's Schedule knows Enabled: elsewhere it is refused, or the schedule fires all "
+    "the same.",
     fix="Write State: DISABLED.",
 )
 def _enabled_on_schedule(model: Model) -> Iterator[Hit]:
@@ -205,7 +208,8 @@ def _input_json(model: Model) -> Iterator[Hit]:
     "input-slot",
     "error",
     title="Input names no slot",
-    why="The event is refused: a slot is never taken from the clock, since a retry would make another.",
+    why="The event is refused: a slot is never taken from the clock, since a retry would make "
+    "another.",
     fix=f'Write "slot":"{TIME}" into Input, or leave Input out: the envelope names the time.',
 )
 def _input_slot(model: Model) -> Iterator[Hit]:
@@ -218,14 +222,15 @@ def _input_slot(model: Model) -> Iterator[Hit]:
 
 
 def _has_time(slot: Any) -> bool:
-    return slot == TIME
+    return bool(slot == TIME)
 
 
 @CHAPTER.rule(
     "input-on-rule",
     "error",
     title="A placeholder of Scheduler in a rule",
-    why="Nothing replaces it there: the function gets the placeholder itself, and refuses each event.",
+    why="Nothing replaces it there: the function gets the placeholder itself, and refuses each "
+    "event.",
     fix="Remove Input, since a rule's envelope names the time; or use Type: ScheduleV2.",
 )
 def _input_on_rule(model: Model) -> Iterator[Hit]:
@@ -268,7 +273,8 @@ def _input_placeholder(model: Model) -> Iterator[Hit]:
     "input-schedule",
     "warning",
     title="Input does not name the schedule",
-    why="run.window and run.scheduled_at raise: the run does not know by which schedule it was fired.",
+    why="run.window and run.scheduled_at raise: the run does not know by which schedule it was "
+    "fired.",
     fix=f'Write "schedule":"{ARN}" into Input.',
 )
 def _input_schedule(model: Model) -> Iterator[Hit]:
@@ -287,7 +293,9 @@ def _input_schedule(model: Model) -> Iterator[Hit]:
 )
 def _input_key(model: Model) -> Iterator[Hit]:
     for planned, _ in model.job_schedules:
-        unknown = sorted((planned.sent or {}).keys() - {"job", "slot", "schedule", "params", "cause"})
+        unknown = sorted(
+            (planned.sent or {}).keys() - {"job", "slot", "schedule", "params", "cause"}
+        )
         if unknown and planned.kind == "scheduler":
             yield at(planned.input or planned.node, f"{planned.name}: Input has {unknown[0]!r}")
 
@@ -322,7 +330,8 @@ def _job_of_another(model: Model) -> Iterator[Hit]:
     for planned, function in model.job_schedules:
         declared = function.declared
         if declared and declared.name and planned.job and planned.job != declared.name:
-            what = f'{planned.name} sends job {planned.job!r}; {declared.path.name} line {declared.line} has @job("{declared.name}")'  # noqa: E501
+            where = f"{declared.path.name} line {declared.line}"
+            what = f"{planned.name} sends job {planned.job!r}; {where} has job {declared.name!r}"
             yield at(planned.input or planned.node, what, f'Write "job":"{declared.name}".')
 
 
@@ -348,7 +357,8 @@ def _job_twice(model: Model) -> Iterator[Hit]:
     "slot-twice",
     "warning",
     title="Two schedules fire one job",
-    why="A slot that both have is one run, and the second is a duplicate; nobody can tell them apart.",
+    why="A slot that both have is one run, and the second is a duplicate; nobody can tell them "
+    "apart.",
     fix='Give each its own instance: "job":"export:tenant-a".',
 )
 def _slot_twice(model: Model) -> Iterator[Hit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.doctor.finding import Chapter, Hit, at
-from anarchon_ddb.doctor.model import of_type
+from anarchon_ddb.doctor.model import NESTED, of_type
 from anarchon_ddb.doctor.policies import grants
 from anarchon_ddb.doctor.scope import Holed, Reference
 from anarchon_ddb.schedule import Schedule
@@ -29,8 +29,14 @@ RESUMER_ACTIONS = (
     "lambda:InvokeFunction",
     "lambda:GetFunctionEventInvokeConfig",
 )
-_FULL = ("AdministratorAccess", "AmazonDynamoDBFullAccess", "AWSLambda_FullAccess", "PowerUserAccess",
-         "AmazonEventBridgeFullAccess", "AmazonEventBridgeSchedulerFullAccess")  # fmt: skip
+_FULL = (
+    "AdministratorAccess",
+    "PowerUserAccess",
+    "AmazonDynamoDBFullAccess",
+    "AWSLambda_FullAccess",
+    "AmazonEventBridgeFullAccess",
+    "AmazonEventBridgeSchedulerFullAccess",
+)
 _NO_RESOURCE = ("scheduler:ListSchedules", "xray:", "cloudwatch:PutMetricData", "ec2:")
 """What IAM can't narrow to a resource, or what AWS itself grants on all."""
 
@@ -43,8 +49,8 @@ def _all_of_ours(model: Model) -> list[Function]:
     "setting-missing",
     "error",
     title="The job does not know its table, its group or its stack",
-    why="Without ANARCHON_TABLE nothing runs; without the group nothing is caught up; without the stack "
-    "alarms stay silent.",
+    why="Without ANARCHON_TABLE nothing runs; without the group nothing is caught up; "
+    "without the stack alarms stay silent.",
     fix="Write all three into Globals.Function.Environment.Variables.",
 )
 def _setting_missing(model: Model) -> Iterator[Hit]:
@@ -61,8 +67,8 @@ def _setting_missing(model: Model) -> Iterator[Hit]:
     "group",
     "error",
     title="A schedule outside the stack's group",
-    why="The resumer reads the group ANARCHON_SCHEDULE_GROUP only: this job is not listed nor caught up, "
-    "and its open runs end as orphaned.",
+    why="The resumer reads the group ANARCHON_SCHEDULE_GROUP only: this job is not listed nor "
+    "caught up, and its open runs end as orphaned.",
     fix="Write GroupName: !Ref Schedules, the group that ANARCHON_SCHEDULE_GROUP names.",
 )
 def _group(model: Model) -> Iterator[Hit]:
@@ -73,24 +79,26 @@ def _group(model: Model) -> Iterator[Hit]:
         wanted = function.environment.get("ANARCHON_SCHEDULE_GROUP")
         if group is None:
             yield at(planned.node, f"{planned.name} has no GroupName: it is in the group default")
-        elif wanted is not None and _differ(model, group, wanted):
+        elif wanted is not None and _differ(group, wanted):
             what = f"{planned.name} is in {group.value}, ANARCHON_SCHEDULE_GROUP is {wanted.value}"
             yield at(group, what)
 
 
-def _differ(model: Model, one: Node, other: Node) -> bool:
+def _differ(one: Node, other: Node) -> bool:
     """Return whether two names surely differ; what can't be told does not."""
-    left, right = _name_of(model, one), _name_of(model, other)
+    left, right = _name_of(one), _name_of(other)
     return left is not None and right is not None and left != right
 
 
-def _name_of(model: Model, node: Node) -> str | None:
+def _name_of(node: Node) -> str | None:
     """Return the name of a group, or of what a reference points at."""
     value = node.value
     if isinstance(value, Reference):
         resource = value.scope.resource(value.logical_id)
         name = resource.get("Properties", "Name") if resource else None
-        return str(name.value) if name and isinstance(name.value, str) else f"${{{value.logical_id}}}"
+        return (
+            str(name.value) if name and isinstance(name.value, str) else f"${{{value.logical_id}}}"
+        )
     return value if isinstance(value, str) else None
 
 
@@ -103,13 +111,17 @@ def _name_of(model: Model, node: Node) -> str | None:
 )
 def _resumer_missing(model: Model) -> Iterator[Hit]:
     if model.jobs and not model.resumers and not _may_be_elsewhere(model):
-        yield at(model.jobs[0].node, f"{model.jobs[0].logical_id} is a job, and no function has the handler anarchon_ddb.resumer.handler")  # noqa: E501
+        yield at(
+            model.jobs[0].node,
+            f"{model.jobs[0].logical_id} is a job, and no function has the handler "
+            f"anarchon_ddb.resumer.handler",
+        )
 
 
 def _may_be_elsewhere(model: Model) -> bool:
     """Whether a nested template could not be read, which may hold it."""
     for scope in model.scopes:
-        for kind in ("AWS::Serverless::Application", "AWS::CloudFormation::Stack"):
+        for kind, _ in NESTED:
             if any(name not in scope.nested for name, _ in of_type(scope, kind)):
                 return True
     return False
@@ -129,7 +141,8 @@ def _resumer_schedule(model: Model) -> Iterator[Hit]:
             yield at(function.node, f"{function.logical_id} has no schedule")
         for planned in own:
             if planned.state == "disabled":
-                yield at(planned.properties.get("State") or planned.node, f"{planned.name} is disabled")  # fmt: skip
+                node = planned.properties.get("State") or planned.node
+                yield at(node, f"{planned.name} is disabled")
             elif isinstance(planned.parsed, Schedule) and not _is_each_minute(planned.parsed):
                 yield at(planned.expression, f"{planned.name}: {planned.expression.value}")
 
@@ -173,7 +186,8 @@ def _tables(model: Model) -> Iterator[tuple[str, Node]]:
     "error",
     title="Not the table of this package",
     why="Every claim is refused by DynamoDB, or open runs are not found.",
-    fix="Nest infra/table.yaml, or copy keys and index from it: pk and sk, open-runs over open and due.",
+    fix="Nest infra/table.yaml, or copy keys and index from it: pk and sk, open-runs over open "
+    "and due.",
 )
 def _table_key(model: Model) -> Iterator[Hit]:
     for logical_id, table in _tables(model):
@@ -197,10 +211,10 @@ def _index(logical_id: str, table: Node) -> Iterator[Hit]:
     indexes = table.get("Properties", "GlobalSecondaryIndexes")
     if indexes is not None and not indexes.is_known:
         return
-    named = {}
-    for index in indexes.elements() if indexes else ():
-        name = index.get("IndexName")
-        named[name.value if name else None] = index
+    named: dict[object, Node] = {}
+    for one in indexes.elements() if indexes else ():
+        name = one.get("IndexName")
+        named[name.value if name else None] = one
     index = named.get("open-runs")
     keys = index.get("KeySchema") if index else None
     if index is None:
@@ -220,7 +234,13 @@ def _table_ttl(model: Model) -> Iterator[Hit]:
     for logical_id, table in _tables(model):
         ttl = table.get("Properties", "TimeToLiveSpecification")
         found = ttl.deep() if ttl else None
-        if ttl is None or (isinstance(found, dict) and (found.get("AttributeName") != "expires_at" or found.get("Enabled") not in (True, "true"))):  # noqa: E501
+        if ttl is None or (
+            isinstance(found, dict)
+            and (
+                found.get("AttributeName") != "expires_at"
+                or found.get("Enabled") not in (True, "true")
+            )
+        ):
             yield at(ttl or table, f"{logical_id}: the time to live is not on expires_at")
 
 
@@ -294,7 +314,9 @@ def _permission_window(model: Model) -> Iterator[Hit]:
         granted = grants(function)
         action = "scheduler:GetSchedule" if planned.kind == "scheduler" else "events:DescribeRule"
         if not granted.unknown and not granted.allow(action) and not _names_full(granted):
-            yield at(function.get("Policies") or function.node, f"{function.logical_id} may not {action}")  # noqa: E501
+            yield at(
+                function.get("Policies") or function.node, f"{function.logical_id} may not {action}"
+            )
             return
 
 
@@ -335,9 +357,10 @@ def _wide(effect: str, actions: tuple[str, ...], resources: tuple[Node, ...]) ->
     "circular-permission",
     "error",
     title="A function's own ARN in its own policy",
-    why="The role waits for the function, the function for the role: CloudFormation refuses it, after "
-    "SAM's linter has passed it.",
-    fix="Write the name: !Sub arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}-*",  # noqa: E501
+    why="The role waits for the function, the function for the role: CloudFormation refuses it, "
+    "after SAM's linter has passed it.",
+    fix="Write the name: !Sub "
+    "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${AWS::StackName}-*",
 )
 def _circular_permission(model: Model) -> Iterator[Hit]:
     seen: set[tuple[Any, int]] = set()
@@ -389,4 +412,3 @@ def _lambda_loop(model: Model) -> Iterator[Hit]:
         node = function.get("RecursiveLoop")
         if id(function) not in ours and node is not None and node.value == "Allow":
             yield at(node, f"{function.logical_id} allows a loop, and is no job")
-

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.doctor.finding import Chapter, Hit, at
 from anarchon_ddb.doctor.functions import HOLE
-from anarchon_ddb.doctor.model import of_type
+from anarchon_ddb.doctor.model import NESTED, of_type
 from anarchon_ddb.doctor.scope import Unresolved, is_function
 from anarchon_ddb.template.source import Map, Seq, Tagged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from anarchon_ddb.doctor.model import Model
+    from anarchon_ddb.doctor.model import Function, Model
     from anarchon_ddb.doctor.scope import Node, Scope
 
 CHAPTER = Chapter()
@@ -90,10 +90,14 @@ def _is_generated(scope: Scope) -> bool:
     """Whether names may come from what is not written: a macro, or ``Fn::ForEach``."""
     transform = scope.source.data.get("Transform")
     listed = transform if isinstance(transform, list) else [transform]
-    if any(one is not None and one not in _KNOWN_TRANSFORMS for one in listed):
+    if any(_is_macro(one) for one in listed):
         return True
     loops = [key for name in ("Resources", "Conditions", "Outputs") for key in scope.section(name)]
     return any(str(key).startswith("Fn::ForEach") for key in loops)
+
+
+def _is_macro(one: Any) -> bool:
+    return one is not None and one not in _KNOWN_TRANSFORMS
 
 
 def _undefined(
@@ -123,21 +127,20 @@ def _children(raw: Any) -> list[tuple[Any, int]]:
 
 
 def _names_of(scope: Scope, name: str, argument: Any) -> Iterator[str]:
-    if name == "Ref" and isinstance(argument, str):
-        yield from _missing(scope, argument, "parameter or resource")
-    elif name == "GetAtt":
-        dotted = argument[0] if isinstance(argument, list) and argument else argument
-        if isinstance(dotted, str):
-            yield from _missing(scope, dotted.partition(".")[0], "resource")
-    elif name == "Sub":
+    if name == "Sub":
         yield from _holes(scope, argument)
-    elif name in {"If", "Condition"}:
-        named = argument[0] if isinstance(argument, list) and argument else argument
-        if isinstance(named, str) and named not in scope.section("Conditions"):
-            yield f"there is no condition {named}"
-    elif name == "FindInMap" and isinstance(argument, list) and argument:
-        if isinstance(argument[0], str) and argument[0] not in scope.section("Mappings"):
-            yield f"there is no mapping {argument[0]}"
+        return
+    first = argument[0] if isinstance(argument, list) and argument else argument
+    if not isinstance(first, str):
+        return
+    if name == "Ref":
+        yield from _missing(scope, first, "parameter or resource")
+    elif name == "GetAtt":
+        yield from _missing(scope, first.partition(".")[0], "resource")
+    elif name in {"If", "Condition"} and first not in scope.section("Conditions"):
+        yield f"there is no condition {first}"
+    elif name == "FindInMap" and first not in scope.section("Mappings"):
+        yield f"there is no mapping {first}"
 
 
 def _holes(scope: Scope, argument: Any) -> Iterator[str]:
@@ -151,13 +154,16 @@ def _holes(scope: Scope, argument: Any) -> Iterator[str]:
 
 
 def _missing(scope: Scope, name: str, kind: str) -> Iterator[str]:
-    if name.startswith("AWS::"):
+    made = scope.section("Resources")
+    if name.startswith(("AWS::", "Serverless")) or name in scope.section("Parameters"):
         return
-    defined = [*scope.section("Parameters"), *scope.section("Resources")]
-    # SAM makes resources of its own, and names them after those that are written.
-    if name not in defined and not any(name.startswith(str(one)) for one in defined):
-        if not name.startswith("Serverless"):
-            yield f"there is no {kind} {name}"
+    if name not in made and not any(_is_made_by_sam(name, str(one)) for one in made):
+        yield f"there is no {kind} {name}"
+
+
+def _is_made_by_sam(name: str, resource: str) -> bool:
+    """SAM names the resources that it makes after one that is written: ``ExportRole``."""
+    return name.startswith(resource) and name[len(resource) :][:1].isupper()
 
 
 @CHAPTER.rule(
@@ -171,19 +177,26 @@ def _unresolved(model: Model) -> Iterator[Hit]:
     for scope in model.scopes:
         yield from _made_later(scope)
     for function in model.functions:
-        for keys in (("Timeout",), ("Handler",), ("Events",), ("Environment", "Variables"), ("Policies",)):  # fmt: skip
-            yield from _if_unresolved(function.get(*keys), f"{function.logical_id} {keys[-1]}")
-        events = function.node.get("Properties", "Events")
-        for name, event in events.items() if events else ():
-            yield from _if_unresolved(event, f"{function.logical_id} event {name}")
-        for name, value in function.environment.items():
-            if name.startswith("ANARCHON_"):
-                yield from _if_unresolved(value, f"{function.logical_id} {name}")
+        yield from _unresolved_of(function)
     for planned in model.schedules:
         for label in ("ScheduleExpressionTimezone", "State", "Enabled", "GroupName"):
             yield from _if_unresolved(planned.properties.get(label), f"{planned.name} {label}")
         yield from _if_unresolved(planned.expression, f"{planned.name} expression")
         yield from _if_unresolved(planned.input, f"{planned.name} Input")
+
+
+def _unresolved_of(function: Function) -> Iterator[Hit]:
+    name = function.logical_id
+    for key in ("Timeout", "Handler", "Events", "Policies"):
+        yield from _if_unresolved(function.get(key), f"{name} {key}")
+    yield from _if_unresolved(function.get("Environment", "Variables"), f"{name} Variables")
+    events = function.node.get("Properties", "Events")
+    for label, event in events.items() if events else ():
+        yield from _if_unresolved(event, f"{name} event {label}")
+        yield from _if_unresolved(event.get("Properties"), f"{name} event {label}")
+    for key, value in function.environment.items():
+        if key.startswith("ANARCHON_"):
+            yield from _if_unresolved(value, f"{name} {key}")
 
 
 def _if_unresolved(node: Node | None, what: str) -> Iterator[Hit]:
@@ -197,15 +210,15 @@ def _made_later(scope: Scope) -> Iterator[Hit]:
         if str(key).startswith("Fn::"):
             what = f"the resources that {key} makes could not be resolved: they are not checked"
             yield Hit(scope.path, section.lines.get(key, 1), what)
-    for kind, key in (("AWS::Serverless::Application", "Location"), ("AWS::CloudFormation::Stack", "TemplateURL")):  # fmt: skip
+    for kind, key in NESTED:
         for logical_id, node in of_type(scope, kind):
             location = node.get("Properties", key)
             if location is not None and (location.text is None or "://" in location.text):
                 what = f"{logical_id} could not be resolved: its template is no file here"
                 yield at(location, what, "Check the nested template by itself.")
     data = scope.source.data
-    listed = data.get("Transform") if isinstance(data.get("Transform"), list) else [data.get("Transform")]  # fmt: skip
-    for one in listed or []:
-        if one is not None and one not in _KNOWN_TRANSFORMS:
+    transform = data.get("Transform")
+    for one in transform if isinstance(transform, list) else [transform]:
+        if _is_macro(one):
             what = f"the macro {one} could not be resolved: what it makes is not checked"
             yield Hit(scope.path, data.lines.get("Transform", 1), what)
