@@ -103,7 +103,7 @@ def test_a_template_that_is_there_is_left_alone(tmp_path: Path) -> None:
     made = plan(existing(tmp_path), JOB)
     carry_out(made, apply=False)
     assert (tmp_path / "template.yaml").read_text() == EXISTING
-    assert list(made.additions["Resources"])[0] == "ReportFunction"
+    assert next(iter(made.additions["Resources"])) == "ReportFunction"
     assert "ANARCHON_TABLE" in made.additions["Resources"]["ReportFunction"]
     assert "Globals" not in made.additions, "they would change the functions that are there"
 
