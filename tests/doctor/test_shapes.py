@@ -1,9 +1,10 @@
-"""Shapes of templates as people have them: nothing false is said, and what is not known is named."""
+"""Shapes of templates as people have them: nothing false is said; what is not known is named."""
 
 from __future__ import annotations
 
 import shutil
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,17 +94,20 @@ def schedule(properties: str, kind: str = "Schedule", parameters: str = "{}") ->
     [
         ("Enabled: false", "disabled", None),
         ('Enabled: "false"', "unknown", "enabled-text"),
-        ("Enabled: { Ref: On }", "unknown", "enabled-text"),
+        ("Enabled: { Ref: ScheduleEnabled }", "unknown", "enabled-text"),
         ("Enabled: !If [IsProd, true, false]", "unknown", "enabled-function"),
         ("State: DISABLED", "disabled", None),
-        ("State: !Ref Off", "disabled", None),
+        ("State: !Ref RuleState", "disabled", None),
         ("State: !If [IsProd, ENABLED, DISABLED]", "unknown", "unresolved"),
     ],
 )
 def test_C45_enabled_disabled_or_unknown_never_by_truth(
     given: str, state: str, rule: str | None
 ) -> None:
-    parameters = '{ On: { Type: String, Default: "false" }, Off: { Type: String, Default: DISABLED } }'
+    parameters = (
+        '{ ScheduleEnabled: { Type: String, Default: "false" }, '
+        "RuleState: { Type: String, Default: DISABLED } }"
+    )
     report = schedule(f"{{ Schedule: rate(1 day), {given} }}", parameters=parameters)
     assert report.schedules[0].state == state
     assert (rule in {one.rule for one in report.findings}) is (rule is not None)
@@ -159,7 +163,7 @@ def test_C02_what_a_deploy_would_fail_on_is_found_offline(
 
 def test_C09_the_next_slots_are_told_in_the_zone_and_in_utc() -> None:
     report = schedule(
-        "{ ScheduleExpression: cron(0 0 * * ? *), ScheduleExpressionTimezone: Asia/Tokyo }",
+        "{ ScheduleExpression: 'cron(0 0 * * ? *)', ScheduleExpressionTimezone: Asia/Tokyo }",
         "ScheduleV2",
     )
     local, utc = report.schedules[0].slots[0]
@@ -184,7 +188,7 @@ def test_C09_a_zone_on_a_rule_is_told() -> None:
         ("Resources: { a: 2026-99-99 }", "can't read"),
         ("Resources:\n" + "\n".join(f"{'  ' * n}a:" for n in range(1, 3000)), "too deep"),
         ("a: &a [x,x,x,x,x,x,x,x,x]\n" + "\n".join(
-            f"{b}: &{b} [{','.join(['*' + a] * 9)}]" for a, b in zip("abcdefg", "bcdefgh", strict=True)
+            f"{b}: &{b} [{','.join(['*' + a] * 9)}]" for a, b in pairwise("abcdefgh")
         ) + "\nResources: { h: *h }", "nodes"),
         ("!!python/object/apply:os.system ['true']", "not YAML"),
     ],
@@ -197,7 +201,8 @@ def test_what_is_no_template_is_one_clear_error(text: str, said: str) -> None:
 def test_a_condition_or_a_value_that_refers_to_itself_is_unresolved() -> None:
     report = check_text(
         "Conditions: { A: !Not [!Condition A] }\n"
-        "Resources: { F: { Type: AWS::Serverless::Function, Properties: { Timeout: !If [A, 1, 2] } } }"
+        "Resources: { F: { Type: AWS::Serverless::Function, "
+        "Properties: { Timeout: !If [A, 1, 2] } } }"
     )
     assert [one.rule for one in report.findings] == ["unresolved"]
 
@@ -205,6 +210,7 @@ def test_a_condition_or_a_value_that_refers_to_itself_is_unresolved() -> None:
 def test_a_template_that_nests_itself_ends(tmp_path: Path) -> None:
     path = tmp_path / "template.yaml"
     path.write_text(
-        "Resources: { A: { Type: AWS::Serverless::Application, Properties: { Location: template.yaml } } }"
+        "Resources: { A: { Type: AWS::Serverless::Application, "
+        "Properties: { Location: template.yaml } } }"
     )
     assert {one.rule for one in check(path).findings} == {"nested-template"}

@@ -1,4 +1,4 @@
-"""From a wheel to a built stack: `init`, `sam validate --lint`, `sam build`, `check`, as a user does."""
+"""From a wheel to a built stack, as a user does: `init`, SAM's validate and build, `check`."""
 
 from __future__ import annotations
 
@@ -107,6 +107,11 @@ def run_sam(folder: Path, wheels: Path, *arguments: str) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
-        [command, *arguments], env=environment, cwd=folder, capture_output=True, text=True, check=False
+        [command, *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
