@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from anarchon_ddb.events import Cause
     from anarchon_ddb.listing import Registered
-    from anarchon_ddb.store import Store
+    from anarchon_ddb.reading import ReadingStore
 
 POLL_S = 2.0
 """Between two looks at a run that is waited for."""
@@ -42,7 +42,7 @@ class Caller:
         The job's schedules, empty if there are none or the registry is not known.
     """
 
-    store: Store
+    store: ReadingStore
     job: str
     entries: tuple[Registered, ...]
     head: Head
@@ -98,7 +98,7 @@ class Caller:
 
 
 def caller(
-    store: Store, job: str, entries: Sequence[Registered], *, even_paused: bool = False
+    store: ReadingStore, job: str, entries: Sequence[Registered], *, even_paused: bool = False
 ) -> Caller:
     """Return who sends slots of a job: the function its schedule names, or its last run's.
 
@@ -123,7 +123,7 @@ def caller(
     return Caller(store, job, tuple(entries), head, _function(store, job, entries))
 
 
-def _function(store: Store, job: str, entries: Sequence[Registered]) -> str:
+def _function(store: ReadingStore, job: str, entries: Sequence[Registered]) -> str:
     if entries:
         return entries[0].function
     last = history.latest(store, job)
@@ -179,7 +179,10 @@ def _refuse_existing(row: RunRecord | Damaged) -> None:
 
 
 def wait(
-    store: Store, key: RunKey, look: Callable[[RunRecord | None], None], poll_s: float = POLL_S
+    store: ReadingStore,
+    key: RunKey,
+    look: Callable[[RunRecord | None], None],
+    poll_s: float = POLL_S,
 ) -> RunRecord:
     """Wait until a run has ended; ``look`` is told how it stands.
 
@@ -210,7 +213,7 @@ def wait(
         store.clock.sleep(poll_s)
 
 
-def is_paused(store: Store, job: str) -> bool:
+def is_paused(store: ReadingStore, job: str) -> bool:
     """Tell whether a job is paused now: then nothing of it that is waited for goes on."""
     head = store.read_heads([job])[job]
     return isinstance(head, Head) and gate.is_paused(head, store.clock.now_ms())

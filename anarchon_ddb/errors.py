@@ -35,6 +35,23 @@ class CheckpointTooLargeError(CheckpointError):
     """A cursor beyond the size limit. The stored one stays."""
 
 
+class CommitError(AnarchonError):
+    """A commit that can't be stored as it is. Nothing of it was, and the checkpoint is unmoved.
+
+    Attributes
+    ----------
+    index : int or None
+        Which of the items is to blame, from 0; None for the whole.
+    code : str
+        DynamoDB's reason, such as ``ConditionalCheckFailed``; empty if it was not asked.
+    """
+
+    def __init__(self, message: str, *, index: int | None = None, code: str = "") -> None:
+        super().__init__(message)
+        self.index = index
+        self.code = code
+
+
 class RefusedError(AnarchonError):
     """What a person asked for does not fit the state of the run, or it changed meanwhile."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from anarchon_ddb.history import Row
     from anarchon_ddb.listing import Registered
-    from anarchon_ddb.store import Store
+    from anarchon_ddb.reading import ReadingStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class Facts:
         return clock_time(moment_ms, self.slot)
 
 
-def explain(store: Store, entries: Sequence[Registered] | None, job: str, slot: datetime) -> Story:
+def explain(
+    store: ReadingStore, entries: Sequence[Registered] | None, job: str, slot: datetime
+) -> Story:
     """Return the story of a slot.
 
     Parameters
@@ -96,7 +98,9 @@ def explain(store: Store, entries: Sequence[Registered] | None, job: str, slot: 
     return _run_story(facts, facts.row)
 
 
-def _read(store: Store, entries: Sequence[Registered] | None, job: str, slot: datetime) -> Facts:
+def _read(
+    store: ReadingStore, entries: Sequence[Registered] | None, job: str, slot: datetime
+) -> Facts:
     rows = tuple(store.read_runs([RunKey(job, iso(slot))]))
     found = store.read_heads([job])[job]
     head = found if isinstance(found, Head) else Head(job)

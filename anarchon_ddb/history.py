@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from anarchon_ddb.store import Store
+    from anarchon_ddb.reading import ReadingStore
 
 Row = RunRecord | Damaged
 
-FIRST_SLOT = "0000"
-LAST_SLOT = "9999-12-31T23:59:59Z"
+FIRST_SLOT, LAST_SLOT = "", "~"
+"""Before and behind every slot, and what else a damaged key may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Page:
 
 
 def runs(
-    store: Store,
+    store: ReadingStore,
     job: str,
     *,
     states: Collection[str] = (),
@@ -66,13 +66,13 @@ def runs(
     return Page(rows[:limit], limit is not None and len(rows) > limit)
 
 
-def latest(store: Store, job: str) -> Row | None:
+def latest(store: ReadingStore, job: str) -> Row | None:
     """Return the run of a job's newest slot."""
     rows = runs(store, job, limit=1).rows
     return rows[0] if rows else None
 
 
-def latest_slot(store: Store, job: str) -> str:
+def latest_slot(store: ReadingStore, job: str) -> str:
     """Return the newest slot of a job that left a trace.
 
     Raises
@@ -86,7 +86,7 @@ def latest_slot(store: Store, job: str) -> str:
     return row.slot
 
 
-def open_runs(store: Store, job: str | None = None) -> list[Row]:
+def open_runs(store: ReadingStore, job: str | None = None) -> list[Row]:
     """Return the open runs of all jobs, or of one, the oldest slot first.
 
     The index names candidates; each is read on the base table.

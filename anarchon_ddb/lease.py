@@ -12,16 +12,17 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anarchon_ddb import protocol, records
+from anarchon_ddb import protocol, records, transaction
 from anarchon_ddb.errors import LeaseLost, StoreError
 from anarchon_ddb.schema import RunKey, pack_attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from anarchon_ddb.clock import Clock
     from anarchon_ddb.records import RunRecord, Value
     from anarchon_ddb.store import Store
+    from anarchon_ddb.transaction import Item
 
 # A try of the SDK takes up to 3 s: one that starts later than this may not end in time.
 PATIENCE_RESERVE_MS = 3_000
@@ -82,6 +83,8 @@ class Lease:
         self.pace = Pace(record.longest_batch_ms, record.longest_save_ms)
         self.lost: LeaseLost | StoreError | None = None
         self.seq = record.seq
+        """The last one known to be stored."""
+        self._sent_seq = record.seq
         self.place = records.place(record.checkpoint, record.done)
         self._untold = self.past != record.attempts
         self.store = store
@@ -89,6 +92,7 @@ class Lease:
         self._version = version
         self.until_ms = record.lease_until
         self.stop_requested: str | None = record.stop_requested
+        self._told_ms = clock.monotonic_ms()
         self._remaining_ms = remaining_ms
         self._clock = clock
         # One at a time: seq must grow in the order in which the writes are sent.
@@ -123,28 +127,72 @@ class Lease:
         """
         with self._lock:
             self._refuse_if_lost()
-            optional: dict[str, Value | None] = {
-                "checkpoint": checkpoint,
-                "now": None if checkpoint is None else self._clock.now_ms(),
-                "done": progress.done,
-                "total": progress.total,
-                "version": None if checkpoint is None else self._version or None,
-                "attempts": pack_attempts(self.past) if self._untold else None,
-            }
-            shape = protocol.SaveShape(
-                clear=checkpoint is None,
-                progressed=progressed,
-                counted=progress.done is not None,
-                totalled=progress.total is not None,
-                versioned=optional["version"] is not None,
-                history=self._untold,
-            )
-            values = {name: value for name, value in optional.items() if value is not None}
-            values["longest_batch_ms"] = self.pace.longest_batch_ms
-            values["longest_save_ms"] = self.pace.longest_save_ms
-            self._send(protocol.save(shape), values, self.patience_ms())
+            write, values = self._saving(checkpoint, progress, progressed=progressed)
+            self._send(write, values, self.patience_ms())
             self.place = records.place(checkpoint, progress.done)
             self._untold = False
+
+    def commit(
+        self, items: Sequence[Item], checkpoint: str, progress: Progress, *, progressed: bool
+    ) -> None:
+        """Store the user's writes and a cursor in one transaction, and renew.
+
+        Raises
+        ------
+        LeaseLost
+            If another invocation holds the run. Nothing was stored.
+        CommitError
+            If one of the user's own conditions did not hold, or DynamoDB could not take it.
+            Nothing was stored.
+        StoreError
+            If it is unknown whether it was stored. This attempt then writes nothing more: to
+            repeat the commit could apply it twice, while the next attempt reads which it was.
+        """
+        with self._lock:
+            self._refuse_if_lost()
+            run = {"TableName": self.store.table, "Key": self.key.wire}
+            transaction.check(items, run, checkpoint)
+            write, values = self._saving(checkpoint, progress, progressed=progressed, commits=True)
+            self._transact(items, write, values)
+            self.place = records.place(checkpoint, progress.done)
+            self._untold = False
+            self._look_for_a_stop()
+
+    def condition_check(self) -> Item:
+        """Return what holds only while this attempt has the run."""
+        values: dict[str, Value] = {"owner": self.owner, "attempt": self.attempt}
+        return {"ConditionCheck": self.store.action(self.key, protocol.HOLDS, values)}
+
+    def _saving(
+        self,
+        checkpoint: str | None,
+        progress: Progress,
+        *,
+        progressed: bool,
+        commits: bool = False,
+    ) -> tuple[protocol.Write, dict[str, Value]]:
+        """Return the write that stores a cursor, and its values."""
+        optional: dict[str, Value | None] = {
+            "checkpoint": checkpoint,
+            "now": None if checkpoint is None else self._clock.now_ms(),
+            "done": progress.done,
+            "total": progress.total,
+            "version": None if checkpoint is None else self._version or None,
+            "attempts": pack_attempts(self.past) if self._untold else None,
+        }
+        shape = protocol.SaveShape(
+            clear=checkpoint is None,
+            progressed=progressed,
+            counted=progress.done is not None,
+            totalled=progress.total is not None,
+            versioned=optional["version"] is not None,
+            history=self._untold,
+            committed=commits,
+        )
+        values = {name: value for name, value in optional.items() if value is not None}
+        values["longest_batch_ms"] = self.pace.longest_batch_ms
+        values["longest_save_ms"] = self.pace.longest_save_ms
+        return protocol.save(shape), values
 
     def check(self) -> None:
         """Make sure that the lease has not run out on the way here; renew it if it has.
@@ -164,28 +212,98 @@ class Lease:
                 self._send(protocol.RENEW, {}, min(self.patience_ms(), self._lease_ms // 3))
 
     def _send(self, write: protocol.Write, values: dict[str, Value], patience_ms: int) -> None:
-        seq = self.seq + 1
-        until_ms = protocol.lease_until(self._clock.now_ms(), self._lease_ms, self._remaining_ms())
-        values |= {
-            "owner": self.owner,
-            "attempt": self.attempt,
-            "seq": seq,
-            "lease_until": until_ms,
-        }
+        seq, until_ms = self._fence(values)
         item = self.store.write(
             self.key, write, values, patience_ms=patience_ms, returning="ALL_NEW"
         )
         if item is None:
-            self.lost = LeaseLost(
-                f"another invocation holds {self.key.job} {self.key.slot}: "
-                f"attempt {self.attempt} was overtaken, and its {write.name} was not stored"
-            )
-            raise self.lost
+            raise self._overtaken(write.name)
+        self._stored(seq, until_ms)
+        # What a person asked for comes with the reply, at no cost.
+        self._tell(item.get("stop_requested", {}).get("S"))
+
+    def _transact(
+        self, items: Sequence[Item], write: protocol.Write, values: dict[str, Value]
+    ) -> None:
+        seq, until_ms = self._fence(values)
+        own: Item = {"Update": self.store.action(self.key, write, values)}
+        token = transaction.token(self.owner, self.attempt, seq)
+        try:
+            reasons = self.store.transact([*items, own], token, patience_ms=self.patience_ms())
+        except StoreError as error:
+            if error.retryable:
+                self.lost = error
+            raise
+        if reasons is not None and not self._is_stored(seq, reasons):
+            raise transaction.refusal(reasons, items)
+        self._stored(seq, until_ms)
+
+    def _is_stored(self, seq: int, reasons: Sequence[transaction.Reason]) -> bool:
+        """Tell whether a refused commit was stored by an earlier try whose reply was lost.
+
+        No other write has its ``seq``, so the item tells.
+
+        Raises
+        ------
+        LeaseLost
+            If the run is not held any more.
+        """
+        if reasons and reasons[-1][0] != transaction.REFUSED:
+            return False  # the fence held: it was the user's part that was refused
+        record = self.store.read_run(self.key, patience_ms=self.patience_ms())
+        if record is None or not self._holds(record):
+            raise self._overtaken("commit")
+        return record.seq == seq
+
+    def _holds(self, record: RunRecord) -> bool:
+        return (record.state, record.owner, record.attempt) == (
+            "running",
+            self.owner,
+            self.attempt,
+        )
+
+    def _fence(self, values: dict[str, Value]) -> tuple[int, int]:
+        """Add what every write of the holder has; return its ``seq`` and the lease's new end."""
+        # Used up even if the answer stays unknown: no two writes of an attempt share one.
+        self._sent_seq += 1
+        until_ms = protocol.lease_until(self._clock.now_ms(), self._lease_ms, self._remaining_ms())
+        values |= {
+            "owner": self.owner,
+            "attempt": self.attempt,
+            "seq": self._sent_seq,
+            "lease_until": until_ms,
+        }
+        return self._sent_seq, until_ms
+
+    def _overtaken(self, name: str) -> LeaseLost:
+        self.lost = LeaseLost(
+            f"another invocation holds {self.key.job} {self.key.slot}: "
+            f"attempt {self.attempt} was overtaken, and its {name} was not stored"
+        )
+        return self.lost
+
+    def _stored(self, seq: int, until_ms: int) -> None:
         self.seq = seq
         self.until_ms = until_ms
-        # What a person asked for comes with the reply, at no cost.
-        self.stop_requested = item.get("stop_requested", {}).get("S")
         self._written_ms = self._clock.monotonic_ms()
+
+    def _tell(self, stop_requested: str | None) -> None:
+        self.stop_requested = stop_requested
+        self._told_ms = self._clock.monotonic_ms()
+
+    def _look_for_a_stop(self) -> None:
+        """Ask for what a transaction's reply does not tell, as often as a renewal would tell it.
+
+        The commit is stored by now: that it can't be asked is no reason to fail.
+        """
+        if self._clock.monotonic_ms() - self._told_ms < self._lease_ms // 3:
+            return
+        try:
+            record = self.store.read_run(self.key)
+        except StoreError:
+            return
+        if record is not None:
+            self._tell(record.stop_requested)
 
     def _refuse_if_lost(self) -> None:
         if self.lost is not None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from anarchon_ddb.catch_up import Policy
     from anarchon_ddb.history import Row
     from anarchon_ddb.listing import Listing, Registered
+    from anarchon_ddb.reading import ReadingStore
     from anarchon_ddb.schedule import Schedule
-    from anarchon_ddb.store import Store
 
 WORKERS = 10
 """Calls at once: as many as the SDK keeps connections."""
@@ -58,7 +58,7 @@ class JobRow:
         return isinstance(self.head, Head) and gate.is_paused(self.head, now_ms)
 
 
-def jobs(store: Store, listing: Listing) -> list[JobRow]:
+def jobs(store: ReadingStore, listing: Listing) -> list[JobRow]:
     """Return all jobs, by name.
 
     Calls: one query a job, one read for a hundred gates, one for a hundred open runs, and the
@@ -120,7 +120,7 @@ def upcoming(
     for entry in entries:
         if entry.is_enabled:
             found += _coming(entry, now, count, last)
-    found.sort(key=lambda one: one.slot or one.local.replace(tzinfo=load(one.zone)))
+    found.sort(key=_order)
     kept: list[Upcoming] = []
     slots = 0
     for one in found:
@@ -129,6 +129,13 @@ def upcoming(
             break
         kept.append(one)
     return kept
+
+
+def _order(one: Upcoming) -> tuple[datetime, bool]:
+    """Sort by instant. A gap ends where the slot behind it may be: it comes before that."""
+    # Compared in UTC: Python calls a time in a gap unequal to every other.
+    instant = one.slot or one.local.replace(tzinfo=load(one.zone)).astimezone(UTC)
+    return instant, one.slot is not None
 
 
 def _coming(entry: Registered, now: datetime, count: int, last: Row | None) -> list[Upcoming]:

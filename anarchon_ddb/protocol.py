@@ -63,7 +63,7 @@ class Write:
     @cached_property
     def names(self) -> dict[str, str]:
         """The attribute behind each ``#name``."""
-        found = re.findall(r"#\w+", f"{self.update} {self.condition}")
+        found = re.findall(r"#\w+", f"{self.sets} {self.removes} {self.condition}")
         return {placeholder: placeholder[1:] for placeholder in sorted(set(found))}
 
 
@@ -144,6 +144,8 @@ def claim_first(*, with_params: bool, with_schedule: bool = False) -> Write:
 HELD = ("#state = :running", "#owner = :owner", "#attempt = :attempt")
 # A delayed copy of an older save (a retry inside the SDK) must not move the checkpoint back.
 NOT_OVERTAKEN = "#seq <= :seq"
+# A copy of a commit must not be stored at all: the user's part of it may be an addition.
+NOT_REPEATED = "#seq < :seq"
 
 OUT_OF_INDEX = ("#open", "#due")
 
@@ -167,6 +169,8 @@ class SaveShape:
     """The job has a version, which says how the cursor is to be read."""
     history: bool
     """Record what became of the predecessors: the holder's first write does."""
+    committed: bool = False
+    """Part of a transaction with writes of the user's, which must not be repeated."""
 
 
 @cache
@@ -185,9 +189,13 @@ def save(shape: SaveShape) -> Write:
         name="save",
         sets=(*_PROLONG, *_PACE, *(setting for setting, wanted in optional.items() if wanted)),
         removes=cursor if shape.clear else (),
-        requires=(*HELD, NOT_OVERTAKEN),
+        requires=(*HELD, NOT_REPEATED if shape.committed else NOT_OVERTAKEN),
         constants=RUNNING_RUN | ({"one": 1} if shape.progressed else {}),
     )
+
+
+# What a transaction of the user's own takes in, to be stored only while this attempt holds the run.
+HOLDS = Write(name="condition_check", sets=(), requires=HELD, constants=RUNNING_RUN)
 
 
 RENEW = Write(
@@ -258,6 +266,8 @@ TRACE = Write(
         "#state = :state",
         "#reason = :reason",
         "#attempt = :zero",
+        # A person's write compares it: what is absent equals nothing.
+        "#lease_until = :zero",
         "#cause = :cause",
         "#finished_at = :now",
         "#expires_at = :expires_at",

@@ -19,19 +19,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb import catch_up, dispatch, gate, logs, metrics, protocol, records
-from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
+from anarchon_ddb.clock import from_ms, iso, to_ms
 from anarchon_ddb.errors import AnarchonError, StoreError
 from anarchon_ddb.events import SlotEvent
 from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.listing import Listing
 from anarchon_ddb.options import Options
 from anarchon_ddb.schema import RunKey
-from anarchon_ddb.worker import Invocation, JobDefinition, store_of, warm_up
+from anarchon_ddb.worker import Invocation, JobDefinition, clock_of, store_of, warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from anarchon_ddb.catch_up import Due
+    from anarchon_ddb.clock import Clock
     from anarchon_ddb.listing import Registered
     from anarchon_ddb.records import Head, RunRecord
     from anarchon_ddb.store import Store
@@ -63,7 +64,7 @@ def handler(event: object, context: Any) -> dict[str, int]:  # noqa: ARG001  the
     StoreError
         If the index can't be read.
     """
-    clock: Clock = getattr(context, "clock", SYSTEM_CLOCK)
+    clock = clock_of(context)
     store = store_of(clock)
     group = os.environ.get(GROUP_SETTING, "")
     memory = _memories.setdefault((store.table, group), _Memory())
@@ -131,7 +132,8 @@ class Pass:
         record = self.store.read_run(key)
         if record is None or not records.is_open(record):
             return
-        self.oldest_ms = min(self.oldest_ms, record.claimed_at)
+        # Since its work began; since its last claim while its clock stands still.
+        self.oldest_ms = min(self.oldest_ms, record.started_at or record.claimed_at)
         if not protocol.is_claimable(record, self.now_ms):
             return
         head = self.store.read_head(key.job)

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anarchon_ddb import codec, pagination, protocol
+from anarchon_ddb.advice import Advice
 from anarchon_ddb.clock import from_ms
 from anarchon_ddb.errors import (
     Cancelled,
@@ -25,7 +26,7 @@ from anarchon_ddb.errors import (
 from anarchon_ddb.lease import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from aws_lambda_powertools import Logger
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from anarchon_ddb.lease import Lease
     from anarchon_ddb.records import RunRecord
     from anarchon_ddb.schedule import Schedule
+    from anarchon_ddb.transaction import Item
 
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ class Run:
         self._clock = clock
         self._batches = 0
         self._batch_started_ms = clock.monotonic_ms()
-        self._warned: set[str] = set()
+        self._advice = Advice(logger, stop_margin_ms)
 
     @property
     def fencing_token(self) -> int:
@@ -219,6 +221,67 @@ class Run:
         self._store(cursor, Progress(done, total))
         self.raise_if_stopping()
 
+    def commit(
+        self,
+        items: Iterable[Item],
+        cursor: object,
+        *,
+        done: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Write to DynamoDB and save the cursor in one transaction: each effect exactly once.
+
+        Either all of it is stored or nothing, and only while this attempt holds the run. So a batch
+        that can't be repeated, such as one that adds to a counter, is safe all the same. Costs
+        twice as much as the same writes and a ``save``.
+
+        Parameters
+        ----------
+        items : iterable of dict
+            Up to 99 actions and 4 MB, as ``TransactWriteItems`` of the low-level client takes them:
+            ``{"Update": {"TableName": "totals", "Key": …, "UpdateExpression": …}}``. Any table of
+            the run's account and region.
+        cursor, done, total
+            As ``save``.
+
+        Raises
+        ------
+        CommitError
+            For too many items or bytes, before any call; or if a condition of the items did not
+            hold: it names the item. Nothing was stored.
+        LeaseLost
+            If another invocation holds the run. Nothing was stored.
+        StoreError
+            If it is unknown whether it was stored. This attempt ends; the next one reads which.
+        CheckpointError, StopEarly, Cancelled
+            As ``save``. After ``StopEarly`` it is stored.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     after = run.checkpoint
+        ...     while payments := payments_after(after, limit=50):
+        ...         after = payments[-1].id
+        ...         run.commit([addition(payment) for payment in payments], after)
+        """
+        self._store(cursor, Progress(done, total), tuple(items))
+        self.raise_if_stopping()
+
+    def condition_check(self) -> Item:
+        """Return the fence for a transaction of your own: a ``ConditionCheck`` of the run.
+
+        The transaction is stored only while this attempt holds the run; the checkpoint is not
+        part of it. Put it beside your own actions; its refusal means that the lease is lost. The
+        function's role needs ``dynamodb:ConditionCheckItem`` on the table.
+
+        Examples
+        --------
+        >>> def handler(run: Run) -> None:
+        ...     writes = [{"Put": {"TableName": "reports", "Item": report(run.slot)}}]
+        ...     dynamodb.transact_write_items(TransactItems=[run.condition_check(), *writes])
+        """
+        return self._lease.condition_check()
+
     def restart(self) -> None:
         """Forget the cursor, for one that can't be used any more, such as an expired page token.
 
@@ -302,7 +365,7 @@ class Run:
             if token:  # behind the last page there is nothing to stop before
                 self.raise_if_stopping()
 
-    def _store(self, cursor: object, progress: Progress) -> None:
+    def _store(self, cursor: object, progress: Progress, items: Sequence[Item] = ()) -> None:
         if cursor is None:
             raise CheckpointError(
                 f"{self._name}: None is no cursor, it means that nothing was saved yet; "
@@ -313,7 +376,10 @@ class Run:
         started_ms = self._clock.monotonic_ms()
         self._lease.pace.add(batch_ms=started_ms - self._batch_started_ms)
         is_new = text != self._stored
-        self._lease.save(text, progress, progressed=is_new)
+        if items:
+            self._lease.commit(items, text, progress, progressed=is_new)
+        else:
+            self._lease.save(text, progress, progressed=is_new)
         ended_ms = self._clock.monotonic_ms()
         self._lease.pace.add(save_ms=ended_ms - started_ms)
         self._batch_started_ms = ended_ms
@@ -323,7 +389,7 @@ class Run:
         self.has_progressed = self.has_progressed or is_new
         # As a later attempt would get it: no object of the handler's is shared.
         self.checkpoint, self.checkpoint_at = codec.loads(text), from_ms(self._clock.now_ms())
-        self._warn_of(text)
+        self._advice.after_save(text, self._lease.pace.longest_batch_ms)
 
     def _encode(self, cursor: object) -> str:
         try:
@@ -332,27 +398,6 @@ class Run:
             raise CheckpointTooLargeError(f"{self._name}: {error}") from None
         except CheckpointError as error:
             raise CheckpointError(f"{self._name}: the cursor can't be saved: {error}") from None
-
-    def _warn_of(self, text: str) -> None:
-        longest_ms = self._lease.pace.longest_batch_ms
-        if longest_ms > self._stop_margin_ms:
-            self._warn_once(
-                "stop_margin is shorter than a batch",
-                stop_margin_s=self._stop_margin_ms / 1000,
-                longest_batch_s=longest_ms / 1000,
-            )
-        size = len(text.encode())
-        if size >= codec.LIMIT_BYTES * 3 // 4:
-            self._warn_once(
-                "The checkpoint nears the size limit", bytes=size, limit_bytes=codec.LIMIT_BYTES
-            )
-        elif size >= codec.WARN_BYTES:
-            self._warn_once("Every renewal of the lease pays for a large checkpoint", bytes=size)
-
-    def _warn_once(self, message: str, **details: float) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
-            self.logger.warning(message, extra=details)
 
     @property
     def _name(self) -> str:

@@ -20,20 +20,11 @@ import botocore
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from pynamodb.connection import Connection
 
-from anarchon_ddb import sdk
+from anarchon_ddb import sdk, transaction
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.gate import RULES_SHARD
-from anarchon_ddb.records import (
-    OPEN_SHARDS,
-    OPEN_STATES,
-    TERMINAL_STATES,
-    Damaged,
-    Head,
-    RunRecord,
-    check_sound,
-    open_shard,
-)
+from anarchon_ddb.records import OPEN_SHARDS, Head, RunRecord, open_shard
 from anarchon_ddb.schema import (
     OPEN_RUNS_INDEX,
     TTL_ATTRIBUTE,
@@ -46,7 +37,7 @@ from anarchon_ddb.schema import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from anarchon_ddb.protocol import Write
     from anarchon_ddb.records import Value
@@ -59,6 +50,7 @@ READ_TIMEOUT_S = 2.0
 TRIES = 3
 
 _REFUSED = "ConditionalCheckFailedException"
+_CANCELLED = "TransactionCanceledException"
 TRANSIENT = frozenset(
     {
         "InternalServerError",
@@ -68,11 +60,11 @@ TRANSIENT = frozenset(
         "ServiceUnavailable",
         "ThrottlingException",
         "LimitExceededException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
     }
 )
-_BATCH = 100
-"""Keys in one BatchGetItem: DynamoDB takes no more."""
-_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
+PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 _ADVICE = {
     "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
     "ResourceNotFoundException": "No such table there: check its name and the region",
@@ -203,20 +195,58 @@ class Store:
         StoreError
             If it is unknown whether it was stored.
         """
+        request = self.action(key, write, values) | {"ReturnValues": returning}
+        reply = self._patiently("UpdateItem", request, patience_ms)
+        return None if reply is None else reply.get("Attributes", {})
+
+    def action(
+        self, key: RunKey | HeadKey, write: Write, values: Mapping[str, Value]
+    ) -> dict[str, Any]:
+        """Return a write as DynamoDB takes it, alone or as a part of a transaction.
+
+        One that sets nothing is a ``ConditionCheck``.
+        """
         named = {
             f":{name}": to_wire(value) for name, value in {**write.constants, **values}.items()
         }
-        request = {
+        updates = {"UpdateExpression": write.update} if write.sets else {}
+        return {
             "TableName": self.table,
             "Key": key.wire,
-            "UpdateExpression": write.update,
+            **updates,
             "ConditionExpression": write.condition,
             "ExpressionAttributeNames": write.names,
             "ExpressionAttributeValues": named,
-            "ReturnValues": returning,
         }
-        reply = self._patiently("UpdateItem", request, patience_ms)
-        return None if reply is None else reply.get("Attributes", {})
+
+    def transact(
+        self, items: Sequence[transaction.Item], token: str, *, patience_ms: int = 0
+    ) -> tuple[transaction.Reason, ...] | None:
+        """Send one transaction.
+
+        Parameters
+        ----------
+        items : sequence of dict
+            Its actions, as ``TransactWriteItems`` takes them.
+        token : str
+            The ``ClientRequestToken``: DynamoDB takes a second try of it as done.
+
+        Returns
+        -------
+        tuple or None
+            None if it was stored; if it was refused, code and message for each item.
+
+        Raises
+        ------
+        StoreError
+            If it is unknown whether it was stored, or the request itself is not valid.
+        """
+        request = {"TransactItems": list(items), "ClientRequestToken": token}
+        try:
+            self._patiently("TransactWriteItems", request, patience_ms)
+        except _CancelledError as cancelled:
+            return cancelled.reasons
+        return None
 
     def claim(
         self, key: RunKey, write: Write, values: Mapping[str, Value], *, patience_ms: int = 0
@@ -282,66 +312,6 @@ class Store:
         request = self._range(job, first, last) | {"ProjectionExpression": "#pk, #sk"}
         return {RunKey.of(item).slot for item in self._items(request)}
 
-    # --- for people: lists over many items, where a damaged one is shown and does not stop ---
-
-    def query_runs(
-        self, job: str, *, first: str, last: str, states: Collection[str] = (), page: int = 0
-    ) -> Iterator[RunRecord | Damaged]:
-        """Read the runs of a job, newest first, consistently, page after page.
-
-        Parameters
-        ----------
-        first, last : str
-            Slots, as they are stored; both are included.
-        states : collection of str
-            Only runs in these, and items whose state is none at all.
-        page : int
-            Items to look at in one call; 0 for as many as DynamoDB gives.
-        """
-        request = self._range(job, first, last) | {"ScanIndexForward": False}
-        if states:
-            _add_state_filter(request, states)
-        if page:
-            request["Limit"] = page
-        yield from map(_record_or_damage, self._items(request))
-
-    def read_runs(self, keys: Sequence[RunKey]) -> Iterator[RunRecord | Damaged]:
-        """Read runs, consistently, a hundred in a call; those that don't exist are left out."""
-        yield from map(_record_or_damage, self._read_many(keys))
-
-    def read_heads(self, jobs: Sequence[str]) -> dict[str, Head | Damaged]:
-        """Read the gates of jobs, consistently, a hundred in a call."""
-        found: dict[str, Head | Damaged] = {job: Head(job) for job in jobs}
-        for item in self._read_many([HeadKey(job) for job in jobs]):
-            job = item["pk"]["S"].removeprefix("job#")
-            try:
-                found[job] = to_head(job, item)
-            except ValueError as error:
-                found[job] = Damaged(job, "", str(error))
-        return found
-
-    def replicas(self) -> list[str]:
-        """Return the other regions that the table is written in: a claim is granted in each."""
-        reply = self._call("DescribeTable", {"TableName": self.table}) or {}
-        return [one["RegionName"] for one in reply["Table"].get("Replicas") or ()]
-
-    def _read_many(self, keys: Sequence[RunKey | HeadKey]) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(keys), _BATCH):
-            wanted = [key.wire for key in keys[start : start + _BATCH]]
-            for pause_s in (*_PAUSES_S, 0):
-                asked = {self.table: {"Keys": wanted, "ConsistentRead": True}}
-                reply = self._patiently("BatchGetItem", {"RequestItems": asked}, 0) or {}
-                yield from reply.get("Responses", {}).get(self.table, ())
-                wanted = reply.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", ())
-                if not wanted:
-                    break
-                self.clock.sleep(pause_s)
-            else:
-                raise StoreError(
-                    f"table {self.table!r}: {len(wanted)} items were not read: DynamoDB throttles",
-                    retryable=True,
-                )
-
     def _range(self, job: str, first: str, last: str) -> dict[str, Any]:
         return {
             "TableName": self.table,
@@ -380,7 +350,7 @@ class Store:
     ) -> dict[str, Any] | None:
         """Call; while the answer is unknown and there is time, wait with jitter and call again."""
         until_ms = self.clock.monotonic_ms() + patience_ms
-        for pause_s in _PAUSES_S:
+        for pause_s in PAUSES_S:
             try:
                 return self._call(operation, request)
             except StoreError as fault:
@@ -398,13 +368,18 @@ class Store:
         except (ClientError, BotoCoreError) as error:
             if _code(error) == _REFUSED:
                 return None
+            reasons = _reasons(error)
+            if any(code not in transaction.TRANSIENT | {"None"} for code, _ in reasons):
+                raise _CancelledError(reasons) from error
             raise self._explained(operation, error) from error
 
     def _explained(self, operation: str, error: Exception) -> StoreError:
         code = _code(error)
-        advice = _ADVICE.get(code, "").format(operation=operation)
+        # IAM knows no action of that name: the checkpoint's part is an update.
+        action = "UpdateItem" if operation == "TransactWriteItems" else operation
+        advice = _ADVICE.get(code, "").format(operation=action)
         region = self._region()
-        transient = code in TRANSIENT or isinstance(error, HTTPClientError)
+        transient = code in TRANSIENT | {_CANCELLED} or isinstance(error, HTTPClientError)
         detail = _answered(error).get("Message") or str(error)
         return StoreError(
             f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
@@ -420,31 +395,31 @@ class Store:
         return str(self.session.get_config_variable("region") or f"unknown (set {setting})")
 
 
-def _add_state_filter(request: dict[str, Any], states: Collection[str]) -> None:
-    """Let DynamoDB leave out what is not asked for, but not what has no state of ours."""
-    every = sorted(OPEN_STATES | TERMINAL_STATES)
-    names = {state: f":{state}" for state in every}
-    wanted = ", ".join(names[state] for state in sorted(states))
-    known = ", ".join(names.values())
-    request["FilterExpression"] = f"#state IN ({wanted}) OR NOT #state IN ({known})"
-    request["ExpressionAttributeNames"]["#state"] = "state"
-    request["ExpressionAttributeValues"] |= {name: to_wire(state) for state, name in names.items()}
-
-
-def _record_or_damage(item: dict[str, Any]) -> RunRecord | Damaged:
-    key = RunKey.of(item)
-    try:
-        record = to_record(item)
-        check_sound(record)
-    except ValueError as error:
-        return Damaged(key.job, key.slot, str(error))
-    return record
-
-
 def _answered(error: Exception) -> dict[str, str]:
     """Return the error that the service answered; empty if it did not answer at all."""
     answer: Mapping[str, Any] = error.response if isinstance(error, ClientError) else {}
     return cast("dict[str, str]", answer.get("Error", {}))
+
+
+class _CancelledError(Exception):
+    """A transaction was refused, for what a further try would not mend."""
+
+    def __init__(self, reasons: tuple[transaction.Reason, ...]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+def _reasons(error: Exception) -> tuple[transaction.Reason, ...]:
+    """Return why each action of a transaction was refused; empty for any other error."""
+    # pynamodb's own error keeps the answer in its cause only.
+    answered = error.__cause__ if isinstance(error.__cause__, ClientError) else error
+    response: Mapping[str, Any] = answered.response if isinstance(answered, ClientError) else {}
+    if response.get("Error", {}).get("Code") != _CANCELLED:
+        return ()
+    return tuple(
+        (reason.get("Code") or "None", reason.get("Message") or "")
+        for reason in response.get("CancellationReasons", ())
+    )
 
 
 def _code(error: Exception) -> str:

@@ -15,8 +15,10 @@ from anarchon_ddb.clock import to_ms
 from anarchon_ddb.records import Damaged
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anarchon_ddb.reading import ReadingStore
     from anarchon_ddb.records import RunRecord
-    from anarchon_ddb.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,6 @@ class Bar:
     error: str
 
     @property
-    def start_ms(self) -> int:
-        """When it was due."""
-        return self.slot_ms
-
-    @property
     def end_ms(self) -> int:
         """When its last attempt ended, or when it was due if it has none."""
         return max((segment.end_ms for segment in self.segments), default=self.slot_ms)
@@ -71,7 +68,37 @@ class Timeline:
         return dict(Counter(bar.state for bar in self.bars).most_common())
 
 
-def timeline(store: Store, job: str, since: datetime) -> Timeline:
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Where an instant is drawn: on one axis of time, or as the time since each run was due."""
+
+    start_ms: int | None
+    """None where each run begins at 0."""
+    length_ms: int
+
+    def share(self, bar: Bar, at_ms: int) -> float:
+        """Return where an instant lies, from 0 to 1."""
+        start_ms = bar.slot_ms if self.start_ms is None else self.start_ms
+        return min(1.0, max(0.0, (at_ms - start_ms) / self.length_ms))
+
+
+def axis_of(bars: Sequence[Bar]) -> Axis:
+    """Choose the axis of some runs: where they are short beside the time between, each has its own.
+
+    Parameters
+    ----------
+    bars : sequence of Bar
+        At least one.
+    """
+    start_ms = min(bar.slot_ms for bar in bars)
+    end_ms = max(*(bar.end_ms for bar in bars), start_ms + 1_000)
+    longest_ms = max(*(bar.end_ms - bar.slot_ms for bar in bars), 1_000)
+    if longest_ms * 3 < end_ms - start_ms:
+        return Axis(None, longest_ms)
+    return Axis(start_ms, end_ms - start_ms)
+
+
+def timeline(store: ReadingStore, job: str, since: datetime) -> Timeline:
     """Return the runs of the slots since an instant."""
     now_ms = store.clock.now_ms()
     rows = history.runs(store, job, since=since).rows

@@ -14,7 +14,7 @@ from anarchon_ddb.records import Damaged
 
 if TYPE_CHECKING:
     from anarchon_ddb.history import Row
-    from anarchon_ddb.store import Store
+    from anarchon_ddb.reading import ReadingStore
 
 _SAMPLES = 30
 """Looks that a rate is measured over."""
@@ -57,7 +57,7 @@ class Look:
 class Watch:
     """Looks again and again, and remembers what it saw."""
 
-    store: Store
+    store: ReadingStore
     job: str | None = None
     _seen: dict[tuple[str, str], deque[tuple[int, int]]] = field(default_factory=dict)
 

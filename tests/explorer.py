@@ -18,6 +18,7 @@ from anarchon_ddb.testing import SettableClock
 from tests.twin import Twin
 
 LEASE_AND_SKEW_S = 67
+WRITES = frozenset({"UpdateItem", "TransactWriteItems"})
 
 
 class Killed(BaseException):
@@ -114,16 +115,17 @@ class World:
             raise Killed
         worker.next_call = "read" if operation == "GetItem" else self.naming or operation
         worker.pause_here()
-        if operation == "UpdateItem":
+        if operation in WRITES:
             self.sent.append((f"{worker.name} {worker.next_call}", dict(request)))
-        if worker.loses_reply and operation == "UpdateItem":
+        if worker.loses_reply and operation in WRITES:
             worker.loses_reply = False
             self.try_write(request)  # applied; the reply is lost and the SDK sends it again
         return self.twin.dispatch(operation, request)
 
     def try_write(self, request: dict[str, Any]) -> None:
         try:
-            self.twin.dispatch("UpdateItem", request)
+            operation = "TransactWriteItems" if "TransactItems" in request else "UpdateItem"
+            self.twin.dispatch(operation, request)
         except Exception as error:
             if "ConditionalCheckFailed" not in str(error):
                 raise

@@ -92,7 +92,10 @@ def assignments(text: str) -> tuple[tuple[tuple[str, CodeType], ...], tuple[str,
 class Twin:
     """One table, as ``Connection.dispatch`` would call it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_tokens: bool = True) -> None:
+        self.knows_tokens = knows_tokens
+        """DynamoDB does, for ten minutes; moto does not."""
+        self.tokens: dict[str, dict[str, Any]] = {}
         self.items: dict[tuple[str, str], Item] = {}
 
     def dispatch(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -110,19 +113,34 @@ class Twin:
             name[1:]: decode(wire) for name, wire in request["ExpressionAttributeValues"].items()
         }
         _refuse_unused(request)
-        names = {"i": old, "v": values, "less": _less, "at_most": _at_most, "equal": _equal}
-        if not eval(condition(request["ConditionExpression"]), names):
+        if not _holds(request, old, values):
             raise ClientError(
                 {"Error": {"Code": "ConditionalCheckFailedException", "Message": "refused"}},
                 "UpdateItem",
             )
-        sets, removes = assignments(request["UpdateExpression"])
-        new = dict(old) or {"pk": key[0], "sk": key[1]}
-        new |= {name: eval(value, names) for name, value in sets}
-        for name in removes:
-            new.pop(name, None)
+        new = _updated(request, key, old, values)
         self.items[key] = new
         return {"Attributes": _wire(new)} if request["ReturnValues"] == "ALL_NEW" else {}
+
+    def TransactWriteItems(self, request: dict[str, Any]) -> dict[str, Any]:
+        """All or nothing. One namespace for all tables; keys are pk and sk."""
+        token = request["ClientRequestToken"]
+        if self.knows_tokens and token in self.tokens:
+            assert self.tokens[token] == request, "one token for two requests"
+            return {}
+        staged = dict(self.items)
+        actions = [next(iter(action.items())) for action in request["TransactItems"]]
+        reasons = [_staged(staged, kind, body) for kind, body in actions]
+        if any(reason != "None" for reason in reasons):
+            message = f"Transaction cancelled [{', '.join(reasons)}]"
+            answer: Any = {
+                "Error": {"Code": "TransactionCanceledException", "Message": message},
+                "CancellationReasons": [{"Code": reason} for reason in reasons],
+            }
+            raise ClientError(answer, "TransactWriteItems")
+        self.items = staged
+        self.tokens[token] = request
+        return {}
 
     def Query(self, request: dict[str, Any]) -> dict[str, Any]:
         if "IndexName" not in request:
@@ -148,6 +166,42 @@ class Twin:
 
 def _key(request: dict[str, Any]) -> tuple[str, str]:
     return request["Key"]["pk"]["S"], request["Key"]["sk"]["S"]
+
+
+def _holds(request: dict[str, Any], item: Item, values: dict[str, Any]) -> bool:
+    names = {"i": item, "v": values, "less": _less, "at_most": _at_most, "equal": _equal}
+    text = request.get("ConditionExpression")
+    return text is None or bool(eval(condition(text), names))
+
+
+def _updated(
+    request: dict[str, Any], key: tuple[str, str], old: Item, values: dict[str, Any]
+) -> Item:
+    sets, removes = assignments(request["UpdateExpression"])
+    names = {"i": old, "v": values}
+    new = dict(old) or {"pk": key[0], "sk": key[1]}
+    new |= {name: eval(value, names) for name, value in sets}
+    for name in removes:
+        new.pop(name, None)
+    return new
+
+
+def _staged(items: dict[tuple[str, str], Item], kind: str, request: dict[str, Any]) -> str:
+    """Do one action of a transaction on the items; return why not, or ``None`` as a text."""
+    where = request["Item"] if kind == "Put" else request["Key"]
+    key = where["pk"]["S"], where["sk"]["S"]
+    old = items.get(key, {})
+    wire = request.get("ExpressionAttributeValues", {})
+    values = {name[1:]: decode(value) for name, value in wire.items()}
+    if not _holds(request, old, values):
+        return "ConditionalCheckFailed"
+    if kind == "Put":
+        items[key] = {name: decode(value) for name, value in request["Item"].items()}
+    elif kind == "Update":
+        items[key] = _updated(request, key, old, values)
+    elif kind == "Delete":
+        items.pop(key, None)
+    return "None"
 
 
 def _wire(item: Item) -> dict[str, Any]:

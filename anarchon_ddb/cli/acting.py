@@ -144,8 +144,9 @@ def retry_command(
         lost = "Its checkpoint is forgotten" if from_start else "Even if it succeeded"
         confirm(f"Retry {job} {iso(when)}? {lost}.", yes=yes)
     before = operations.retry(on.store, job, when, from_start=from_start, force=force)
-    fault = dispatch.send(on.store, before.function, RunKey(job, iso(when)))
-    sent = SOON if fault is not None else f"Sent to {before.function}."
+    function = before.function or _registered_function(on, job)
+    fault = dispatch.send(on.store, function, RunKey(job, iso(when)))
+    sent = SOON if fault is not None else f"Sent to {function}."
     _tell(
         on,
         f"{job} {iso(when)} was {before.state} and is tried again. {sent}",
@@ -154,6 +155,12 @@ def retry_command(
         was=before.state,
         is_sent=fault is None,
     )
+
+
+def _registered_function(on: Connection, job: str) -> str:
+    """Return the function of a run that was never delivered: its schedule names it."""
+    entries = on.entries_if_known(job)
+    return entries[0].function if entries else ""
 
 
 @connected(

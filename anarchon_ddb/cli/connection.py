@@ -22,8 +22,9 @@ from anarchon_ddb.errors import StoreError
 from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.history import latest_slot
 from anarchon_ddb.overview import WORKERS
+from anarchon_ddb.reading import ReadingStore
 from anarchon_ddb.records import Head
-from anarchon_ddb.store import TABLE_SETTING, Store
+from anarchon_ddb.store import TABLE_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,11 +52,11 @@ class Connection:
     table: str | None
     stack: str | None
     _settings: dict[str, str] | None = None
-    _store: Store | None = None
+    _store: ReadingStore | None = None
     _listing: Listing | None = field(default=None)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ReadingStore:
         """The table.
 
         Raises
@@ -74,7 +75,7 @@ class Connection:
                 raise StoreError(
                     f"no table: give --stack, or --table, or set {STACK_SETTING} or {TABLE_SETTING}"
                 )
-            self._store = Store(name, clock=self.clock, source=source)
+            self._store = ReadingStore(name, clock=self.clock, source=source)
         return self._store
 
     @property

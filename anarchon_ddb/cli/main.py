@@ -30,7 +30,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "jobs": ("looking", "List the jobs: schedule, next slot, last run, open runs, pause."),
         "next": ("looking", "List a job's coming slots, on its own clock and in UTC."),
         "runs": ("looking", "List a job's runs, newest first."),
-        "open": ("looking", "List the open runs of all jobs."),
+        "open": ("looking", "List the open runs of all jobs, the oldest slot first."),
         "explain": ("looking", "Tell the story of one slot: what happened, why, what comes next."),
         "watch": ("watch", "Watch the open runs go on."),
         "timeline": ("timelines", "Draw runs and attempts as bars over time."),
@@ -38,7 +38,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Act": {
         "run": ("acting", "Run a job by hand, now or for a slot that has no run."),
         "retry": ("acting", "Let a run begin its tries anew, from its checkpoint."),
-        "cancel": ("acting", "End a run: at once, or at its holder's next save."),
+        "cancel": (
+            "acting",
+            "End a run: at once if nobody holds it, else at its holder's next save.",
+        ),
         "pause": ("acting", "Pause a job: nothing of it runs, whatever is deployed."),
         "unpause": ("acting", "Let a paused job run again."),
         "release": ("acting", "Take the lease from a holder that is known to be dead."),
@@ -54,9 +57,10 @@ _MODULES = {name: module for section in COMMANDS.values() for name, (module, _) 
 
 EPILOG = """\b
 Exit codes:
-  0  done
-  1  refused or failed: the error says what was found and what to do
-  2  wrong usage
+  0    done
+  1    refused or failed: the error says what was found and what to do
+  2    wrong usage
+  130  interrupted with Ctrl-C
 
 \b
 At 3 in the morning:
@@ -138,11 +142,12 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock = SYSTEM_CLOCK) -> i
     except click.UsageError as error:
         error.show()
         return USAGE
-    except click.Abort:
-        click.echo("\nStopped; nothing was done after this.", err=True)
-        return REFUSED
-    except (KeyboardInterrupt, BrokenPipeError) as error:
-        return _stopped(error)
+    except click.Abort as abort:
+        return _stopped(abort)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough. What is left must not be flushed into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except click.ClickException as error:
         return _failed(error.format_message())
     except (AnarchonError, OSError) as error:
@@ -159,13 +164,13 @@ def _failed(text: str) -> int:
     return REFUSED
 
 
-def _stopped(error: BaseException) -> int:
-    if isinstance(error, BrokenPipeError):
-        # The reader of a pipe has seen enough. What is left must not be flushed into it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
-    click.echo("Interrupted.", err=True)
-    return INTERRUPTED
+def _stopped(abort: click.Abort) -> int:
+    """Tell a no, or the end of the input, from Ctrl-C."""
+    if isinstance(abort.__cause__ or abort.__context__, KeyboardInterrupt):
+        click.echo("Interrupted: what was sent goes on by itself.", err=True)
+        return INTERRUPTED
+    click.echo("Stopped: nothing was done.", err=True)
+    return REFUSED
 
 
 def _is_of_aws(error: Exception) -> bool:

@@ -1,8 +1,8 @@
 """The timeline as one HTML page: no script, no request, and no text that could be one.
 
-By day: a strip of all runs to see where something went wrong, then one row a run, its attempts as
-bars on the day's axis. Light and dark follow the reader's system. Colours never stand alone: the
-state is written beside each row, and each outcome has its own pattern.
+A strip of all runs shows where something went wrong; then, by day or month, one row a run, its
+attempts as bars on one axis. Light and dark follow the reader's system. Colours never stand alone:
+the state is written beside each row, and each outcome has its own pattern.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from anarchon_ddb.cli.clean import clean
 from anarchon_ddb.clock import from_ms
+from anarchon_ddb.timeline import axis_of
 from anarchon_ddb.wording import clock_time, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from anarchon_ddb.timeline import Bar, Segment, Timeline
+    from anarchon_ddb.timeline import Axis, Bar, Segment, Timeline
 
 _ORDER = ("succeeded", "failed", "running", "interrupted", "retrying", "pending", "skipped",
           "missed", "cancelled", "damaged")  # fmt: skip
@@ -43,7 +44,7 @@ def render(timeline: Timeline) -> str:
     title = f"{_safe(timeline.job)}: {len(timeline.bars):,} runs"
     told = f"{len(timeline.bars):,} runs, {_stamp(timeline.since_ms)} to {_stamp(timeline.now_ms)}"
     present = [state for state in _ORDER if state in timeline.counts]
-    days = groupby(timeline.bars, key=lambda bar: bar.slot[:10])
+    parts = groupby(timeline.bars, key=lambda bar: bar.slot[: _part_of(timeline.bars)])
     return "\n".join(
         [
             "<!doctype html>",
@@ -55,7 +56,7 @@ def render(timeline: Timeline) -> str:
             _switches(timeline, present),
             _strip(timeline.bars),
             f"{_KEY}</header><main>",
-            *(_day(day, list(bars)) for day, bars in days),
+            *(_part(name, list(bars)) for name, bars in parts),
             "" if timeline.bars else '<p class="none">No run in this span of time.</p>',
             "</main></body></html>\n",
         ]
@@ -110,50 +111,62 @@ _KEY = (
 )
 
 
-def _day(day: str, bars: Sequence[Bar]) -> str:
-    first_ms = min(bar.start_ms for bar in bars)
-    last_ms = max(*(bar.end_ms for bar in bars), first_ms + 1_000)
+def _part_of(bars: Sequence[Bar]) -> int:
+    """Return how much of a slot names its section: its day, or its month where days have few."""
+    days = len({bar.slot[:10] for bar in bars})
+    return 10 if len(bars) >= 3 * days else 7
+
+
+def _part(name: str, bars: Sequence[Bar]) -> str:
+    axis = axis_of(bars)
+    is_day = len(name) == len("2026-11-29")
     return "".join(
         [
-            f'<section><h2>{_safe(day)} <small>{len(bars):,}</small></h2><div class="rows">',
-            _axis(first_ms, last_ms),
-            *(_row(bar, first_ms, last_ms) for bar in bars),
+            f'<section><h2>{_safe(name)} <small>{len(bars):,}</small></h2><div class="rows">',
+            _axis(axis),
+            *(_row(bar, axis, is_day=is_day) for bar in bars),
             "</div></section>",
         ]
     )
 
 
-def _axis(first_ms: int, last_ms: int) -> str:
-    beside = from_ms(first_ms)
+def _axis(axis: Axis) -> str:
     marks = []
     for quarter in range(5):
-        at_ms = first_ms + (last_ms - first_ms) * quarter // 4
+        after_ms = axis.length_ms * quarter // 4
+        if axis.start_ms is None:
+            text = f"{span(after_ms)} after" if quarter else "due"
+        else:
+            text = clock_time(axis.start_ms + after_ms, from_ms(axis.start_ms))
         edge = {0: ' class="first"', 4: ' class="last"'}.get(quarter, "")
-        marks.append(f'<span{edge} style="left:{25 * quarter}%">{clock_time(at_ms, beside)}</span>')
+        marks.append(f'<span{edge} style="left:{25 * quarter}%">{text}</span>')
     return (
-        f'<div class="axis"><b>slot</b><b>state</b><div>{"".join(marks)}</div>'
+        f'<div class="axis"><b>slot (UTC)</b><b>state</b><div>{"".join(marks)}</div>'
         '<b class="right">took</b><b class="right">done</b></div>'
     )
 
 
-def _row(bar: Bar, first_ms: int, last_ms: int) -> str:
-    width_ms = last_ms - first_ms
-    attempts = "".join(_attempt(segment, bar, first_ms, width_ms) for segment in bar.segments)
+def _row(bar: Bar, axis: Axis, *, is_day: bool) -> str:
+    attempts = "".join(_attempt(segment, bar, axis) for segment in bar.segments)
     took = span(bar.end_ms - bar.segments[0].start_ms) if bar.segments else ""
-    due = 100 * (bar.slot_ms - first_ms) / width_ms
+    slot = bar.slot[11:19] if is_day else f"{bar.slot[5:10]} {bar.slot[11:16]}"
     error = f'<em title="{_safe(bar.error)}">{_safe(bar.error)}</em>' if bar.error else ""
     return (
         f'<div class="run {bar.state}" id="s{_anchor(bar)}">'
-        f"<time>{_safe(bar.slot[11:19] or bar.slot)}</time>"
+        f'<time title="{_safe(bar.slot)}">{_safe(slot)}</time>'
         f'<span class="state"><i class="dot"></i>{_safe(bar.told)}{error}</span>'
-        f'<div class="track"><i class="due" style="left:{max(0.0, due):.3f}%"></i>{attempts}</div>'
-        f'<span class="right">{took}</span><span class="right">{_safe(bar.progress)}</span></div>'
+        f'<div class="track"><i class="due" style="left:{_percent(axis, bar, bar.slot_ms)}"></i>'
+        f'{attempts}</div><span class="right">{took}</span>'
+        f'<span class="right">{_safe(bar.progress)}</span></div>'
     )
 
 
-def _attempt(segment: Segment, bar: Bar, first_ms: int, width_ms: int) -> str:
-    left = 100 * (segment.start_ms - first_ms) / width_ms
-    width = 100 * (segment.end_ms - segment.start_ms) / width_ms
+def _percent(axis: Axis, bar: Bar, at_ms: int) -> str:
+    return f"{100 * axis.share(bar, at_ms):.2f}%"
+
+
+def _attempt(segment: Segment, bar: Bar, axis: Axis) -> str:
+    width = 100 * (axis.share(bar, segment.end_ms) - axis.share(bar, segment.start_ms))
     beside = from_ms(bar.slot_ms)
     reached = f"\nreached {segment.place}" if segment.place else ""
     tip = (
@@ -164,7 +177,7 @@ def _attempt(segment: Segment, bar: Bar, first_ms: int, width_ms: int) -> str:
     lines = "&#10;".join(_safe(line) for line in tip.split("\n"))
     return (
         f'<i class="bar {segment.outcome}" tabindex="0" title="{lines}" aria-label="{lines}" '
-        f'style="left:{left:.3f}%;width:max(3px,{width:.3f}%)"></i>'
+        f'style="left:{_percent(axis, bar, segment.start_ms)};width:max(3px,{width:.2f}%)"></i>'
     )
 
 
@@ -198,7 +211,7 @@ background:var(--c)}
 .key .bar,.key .due{position:static;display:inline-block}.key .bar{width:22px}
 .rows{border-top:1px solid var(--line)}
 section{content-visibility:auto;contain-intrinsic-size:auto 500px}
-.axis,.run{display:grid;grid-template-columns:74px 200px minmax(200px,1fr) 90px 130px;gap:10px;
+.axis,.run{display:grid;grid-template-columns:94px 220px minmax(200px,1fr) 90px 130px;gap:10px;
 align-items:center;padding:0 4px}
 .axis{position:sticky;top:0;z-index:2;height:24px;background:var(--bg);color:var(--soft);
 font-size:11px;border-bottom:1px solid var(--line)}
@@ -207,7 +220,8 @@ font-size:11px;border-bottom:1px solid var(--line)}
 .axis .first{transform:none}.axis .last{transform:translateX(-100%)}
 .run{min-height:22px}.run:nth-child(odd){background:var(--row)}
 .run:target{outline:2px solid var(--c)}
-.run time,.right{font-variant-numeric:tabular-nums}.right{text-align:right;white-space:nowrap}
+.run time{white-space:nowrap}.run time,.right{font-variant-numeric:tabular-nums}
+.right{text-align:right;white-space:nowrap}
 .state{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .state em{margin-left:6px;color:var(--soft);font-style:normal;font-size:12px}
 .track{position:relative;height:14px}

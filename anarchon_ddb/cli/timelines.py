@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +12,15 @@ from anarchon_ddb.cli.connection import Connection, connected
 from anarchon_ddb.cli.options import JOB, Moment
 from anarchon_ddb.cli.screen import STYLES, state
 from anarchon_ddb.clock import from_ms
-from anarchon_ddb.timeline import timeline
+from anarchon_ddb.timeline import axis_of, timeline
 from anarchon_ddb.wording import moment, span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from rich.text import Text
 
-    from anarchon_ddb.timeline import Bar, Timeline
+    from anarchon_ddb.timeline import Axis, Bar, Timeline
 
 _SIGNS = {"succeeded": "█", "interrupted": "▓", "running": "▒", "failed": "✗", "lost": "✗",
           "expired": "✗"}  # fmt: skip
@@ -65,10 +63,11 @@ def _draw(on: Connection, found: Timeline, limit: int) -> None:
         return
     bars = found.bars[-limit:]
     taken = len(bars[0].slot) + max(len("STATE"), *(len(bar.told) for bar in bars)) + 2 * _GAP
-    axis = _axis(bars, max(20, min(_WIDEST, on.screen.console.width) - taken))
+    width = max(20, min(_WIDEST, on.screen.console.width) - taken)
+    axis = axis_of(bars)
     on.screen.table(
-        ("SLOT", "STATE", axis.header),
-        [[bar.slot, state(bar.told), _drawn(bar, axis)] for bar in bars],
+        ("SLOT", "STATE", _header(axis, width)),
+        [[bar.slot, state(bar.told), _drawn(bar, axis, width)] for bar in bars],
     )
     counts = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     left_out = len(found.bars) - len(bars)
@@ -81,43 +80,27 @@ _GAP = 2
 _WIDEST = 160
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """Where an instant is drawn: on one axis of time, or as the time since each run was due."""
-
-    width: int
-    start_ms: int | None
-    """None where each run has its own beginning."""
-    length_ms: int
-    header: str
-
-    def column(self, bar: Bar, at_ms: int) -> int:
-        start_ms = bar.slot_ms if self.start_ms is None else self.start_ms
-        return min(self.width - 1, max(0, (at_ms - start_ms) * self.width // self.length_ms))
+def _header(axis: Axis, width: int) -> str:
+    if axis.start_ms is None:
+        first, last = "due", f"{span(axis.length_ms)} after"
+    else:
+        ends = (axis.start_ms, axis.start_ms + axis.length_ms)
+        first, last = (f"{from_ms(at_ms):%m-%d %H:%M}" for at_ms in ends)
+    return first + last.rjust(width - len(first))
 
 
-def _axis(bars: Sequence[Bar], width: int) -> _Axis:
-    """Choose the axis: where runs are short beside the time between them, each begins at 0."""
-    start_ms = min(bar.start_ms for bar in bars)
-    end_ms = max(*(bar.end_ms for bar in bars), start_ms + 1_000)
-    longest_ms = max(*(bar.end_ms - bar.slot_ms for bar in bars), 1_000)
-    if longest_ms * 3 < end_ms - start_ms:
-        end = f"{span(longest_ms)} after"
-        return _Axis(width, None, longest_ms, "due" + end.rjust(width - 3))
-    first, last = (f"{from_ms(at_ms):%m-%d %H:%M}" for at_ms in (start_ms, end_ms))
-    return _Axis(width, start_ms, end_ms - start_ms, first + last.rjust(width - len(first)))
-
-
-def _drawn(bar: Bar, axis: _Axis) -> Text:
+def _drawn(bar: Bar, axis: Axis, width: int) -> Text:
     """Draw the attempts of a run; a short one is one sign wide."""
     from rich.text import Text  # noqa: PLC0415 - with the console only
 
-    cells = [" "] * axis.width
-    styles = [""] * axis.width
-    cells[axis.column(bar, bar.slot_ms)] = "·"
+    def column(at_ms: int) -> int:
+        return min(width - 1, int(axis.share(bar, at_ms) * width))
+
+    cells = [" "] * width
+    styles = [""] * width
+    cells[column(bar.slot_ms)] = "·"
     for segment in bar.segments:
-        first = axis.column(bar, segment.start_ms)
-        last = axis.column(bar, segment.end_ms)
+        first, last = column(segment.start_ms), column(segment.end_ms)
         for index in range(first, max(first + 1, last)):
             cells[index] = _SIGNS.get(segment.outcome, "░")
             styles[index] = STYLES.get(segment.outcome, "")

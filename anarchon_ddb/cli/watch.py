@@ -49,12 +49,15 @@ def watch_command(on: Connection, job: str | None, interval: float, once: bool) 
     Ctrl-C ends it. With --json each look is one line.
     """
     watch = Watch(on.store, job)
-    if on.screen.as_json:
-        _print_lines(on, watch, interval, once=once)
-    elif once or not sys.stdout.isatty():
-        on.screen.console.print(_table(watch.look(), on.screen.console.width))
-    else:
-        _live(on, watch, interval)
+    try:
+        if on.screen.as_json:
+            _print_lines(on, watch, interval, once=once)
+        elif once or not sys.stdout.isatty():
+            on.screen.console.print(_table(watch.look(), on.screen.console.width))
+        else:
+            _live(on, watch, interval)
+    except KeyboardInterrupt:
+        return  # that is how it ends
 
 
 def _print_lines(on: Connection, watch: Watch, interval: float, *, once: bool) -> None:
@@ -70,12 +73,9 @@ def _live(on: Connection, watch: Watch, interval: float) -> None:
     from rich.live import Live  # noqa: PLC0415 - for a terminal only
 
     with Live(console=on.screen.console, screen=True, auto_refresh=False) as live:
-        try:
-            while True:
-                live.update(_table(watch.look(), live.console.width), refresh=True)
-                on.clock.sleep(interval)
-        except KeyboardInterrupt:
-            return
+        while True:
+            live.update(_table(watch.look(), live.console.width), refresh=True)
+            on.clock.sleep(interval)
 
 
 def _table(looks: Sequence[Look], width: int) -> Table | Text:

@@ -112,6 +112,12 @@ CASES = {
         WRITING | PACE | {"checkpoint": "1", "now": NOW},
         HELD_BREAKS | {"#seq <= :seq": {"seq": 7}},
     ),
+    "commit": Case(
+        protocol.save(protocol.SaveShape(*[False] * 6, committed=True)),
+        RUNNING,
+        WRITING | PACE | {"checkpoint": "1", "now": NOW},
+        HELD_BREAKS | {"#seq < :seq": {"seq": 6}},
+    ),
     "renew": Case(protocol.RENEW, RUNNING, WRITING, HELD_BREAKS | {"#seq <= :seq": {"seq": 7}}),
     "let-go": Case(
         protocol.let_go(clock_stops=False, recount=False, explained=False),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -529,3 +531,22 @@ def test_the_margin_is_kept_with_a_stop_early_text(
 
 def test_keys_of_two_jobs_never_run_together(store: Store) -> None:
     assert RunKey("a", "b").wire != RunKey("a#run", "b").wire
+
+
+@pytest.mark.parametrize("bad", [None, object(), MagicMock()])
+def test_a_second_argument_that_is_no_context_is_told(
+    store: Store, clock: SettableClock, bad: Any
+) -> None:
+    recent = scheduler_event("export", datetime.now(UTC).replace(microsecond=0))
+    with pytest.raises(TypeError, match=r"use anarchon_ddb\.testing\.LambdaContext"):
+        counting(clock, 1, 1)(recent, bad)
+    assert list(store.open_runs(2**50)) == []
+
+
+def test_a_mock_of_a_context_that_tells_the_time_is_enough(
+    store: Store, clock: SettableClock
+) -> None:
+    context = MagicMock()
+    context.get_remaining_time_in_millis.return_value = 60_000
+    recent = scheduler_event("export", datetime.now(UTC).replace(microsecond=0))
+    assert counting(clock, 1, 1)(recent, context)["outcome"] == "succeeded"

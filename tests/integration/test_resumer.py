@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -135,3 +136,21 @@ def test_a_run_left_by_a_kill_is_found_and_finished(
 
     assert finishes(resume_event("export", SLOT), context())["outcome"] == "succeeded"
     assert read(store).state == "succeeded"
+
+
+def test_the_oldest_open_run_is_told_by_when_its_work_began(
+    store: Store,
+    clock: SettableClock,
+    context: Contexts,
+    sent: list[Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    handler = interrupted(clock)
+    handler(EVENT, context())
+    clock.advance(minutes=10)
+    handler(resume_event("export", SLOT), context())
+    capsys.readouterr()
+    resumer.handler({}, context("50s"))
+    told = next(line for line in capsys.readouterr().out.splitlines() if "ResumerPasses" in line)
+    ages = json.loads(told)["OldestOpenRunAge"]
+    assert ages == [55.0 + 600 + 55]

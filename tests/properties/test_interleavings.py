@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -51,9 +50,11 @@ def test_a_sample_with_three_deviations_keeps_the_promises(name: str, overlap: s
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("overlap", POLICIES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_nightly_every_execution_with_two_deviations(name: str, overlap: str) -> None:
+def test_nightly_every_execution_with_two_deviations(
+    name: str, overlap: str, record_property: Callable[[str, object], None]
+) -> None:
     count = sum(1 for _ in explore(building(overlap, SCENARIOS[name]), Budget(deviations=2)))
-    sys.stdout.write(f"interleavings {name} {overlap}: {count}\n")
+    record_property("interleavings", count)  # told by `make nightly ARGS=--junitxml=FILE`
     assert count > 1_000
 
 
