@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +48,11 @@ def init_command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Put what a stack needs into a project: infra/, the template's shared parts, the build rule.
+    """Put what a stack needs into a project, or one job more.
 
-    A file that is there is never written over. What belongs into a template that is there is
-    printed; --apply adds exactly these lines, after asking.
+    That is infra/, the template's shared parts, samconfig.toml and the build rule. A file that is
+    there is never written over. What belongs into a template that is there is printed; --apply
+    adds exactly these lines, after asking.
     """
     screen = Screen(as_json=as_json)
     made = plan(folder, _job(name, schedule, timezone))
@@ -58,12 +60,18 @@ def init_command(
         _tell(screen, made, apply=apply)
     if not dry_run:
         if apply and made.additions and not yes:
-            click.confirm(f"Add these lines to {folder / made.template}?", abort=True, err=True)
+            _ask(f"Add these lines to {folder / made.template}?")
         carry_out(made, apply=apply)
     if as_json:
         screen.data(_as_data(made, is_applied=apply and not dry_run, is_written=not dry_run))
         return
     screen.line("Nothing was written." if dry_run else _next_steps(made, apply=apply))
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is there to answer: in scripts, add --yes.")
+    click.confirm(question, abort=True, err=True)
 
 
 def _job(name: str | None, schedule: str | None, timezone: str) -> NewJob | None:

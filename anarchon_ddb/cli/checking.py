@@ -59,7 +59,7 @@ def check_command(
     deployed: bool,
     as_json: bool,
 ) -> int:
-    """Check templates: what will hurt, where, why, and what to write instead.
+    """Check a template: what will hurt, where, why, and the fix.
 
     TEMPLATE is template.yaml if not given. Nested templates are followed. Nothing is asked of AWS
     without --deployed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -225,6 +226,10 @@ def test_the_command_prints_the_lines_and_asks_before_it_adds_them(
     assert "  JobPolicy:\n    Type: AWS::IAM::ManagedPolicy" in shown
     assert "Nothing was written" in shown
     assert not (tmp_path / "infra").exists()
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main([*arguments, "--apply"]) == 2
+    assert "in scripts, add --yes" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
     assert main([*arguments, "--apply"]) == 1
     assert (tmp_path / "template.yaml").read_text() == EXISTING
