@@ -6,17 +6,9 @@ READY := $(VENV)/.ready
 SAM_VENV := .venv-sam
 SAM_READY := $(SAM_VENV)/.ready
 NODE_READY := tests/node_modules/.ready
-SAM := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} $(SAM_VENV)/bin/sam
-
-# What an artifact is built for. Everything in it is pure Python, so the version decides only whose
-# bytecode is beside the sources; another runtime runs it all the same.
-LAMBDA_PYTHON ?= 3.13
-LAMBDA_PLATFORM ?= manylinux2014_aarch64
-BUILD_PYTHON := $(firstword $(wildcard $(BIN)/python) $(PYTHON))
-ARTIFACT_DEPENDENCIES := build/lambda-$(LAMBDA_PYTHON)-$(LAMBDA_PLATFORM)
-# Lambda's Python has these: boto3 and what it needs.
+# Lambda's Python has these: the lock of an artifact leaves them out.
 IN_RUNTIME := boto3 botocore jmespath python-dateutil s3transfer six urllib3
-COMPILE := -m compileall -q --invalidation-mode unchecked-hash -p /var/task
+SAM := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} $(SAM_VENV)/bin/sam
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test nightly lint format lock build clean
@@ -46,37 +38,11 @@ $(NODE_READY): tests/package-lock.json
 	  cd tests && npm ci --silent --no-audit --no-fund && touch node_modules/.ready; \
 	else echo "npm not found: the race tests on dynalite will be left out"; fi
 
-# --- the artifact ---------------------------------------------------------------------------------
+# --- the artifact: what `sam build` calls is in infra/build.mk, for every project that has this stack -
 build: $(SAM_READY)  ## build every function, as `sam build` does
 	$(SAM) build
 
-# Resolved once for all functions, for the platform of Lambda whatever this machine is.
-$(ARTIFACT_DEPENDENCIES)/.ready: requirements-lambda.lock
-	@rm -rf $(@D)
-	@$(BUILD_PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes \
-	  --only-binary :all: --implementation cp --python-version $(LAMBDA_PYTHON) --platform $(LAMBDA_PLATFORM) \
-	  --target $(@D) -r requirements-lambda.lock
-	@$(call compile,$(@D),.)
-	@touch $@
-
-# `sam build` calls `make build-<LogicalId>` with ARTIFACTS_DIR. One rule for all: which of the
-# handlers a function runs is said by its Handler. What is for developers stays at home.
-build-%: $(ARTIFACT_DEPENDENCIES)/.ready
-	@test -n "$(ARTIFACTS_DIR)" || { echo "make $@ is called by sam build; run make build"; exit 1; }
-	@cp -R $(ARTIFACT_DEPENDENCIES)/. $(ARTIFACTS_DIR)/ && rm $(ARTIFACTS_DIR)/.ready
-	@tar -cf - --exclude __pycache__ --exclude 'anarchon_ddb/local' --exclude 'anarchon_ddb/testing' \
-	  --exclude 'anarchon_ddb/cli' anarchon_ddb handlers | tar -xf - -C $(ARTIFACTS_DIR)
-	@$(call compile,$(ARTIFACTS_DIR),anarchon_ddb handlers)
-
-# SAM dates every file 1980, so Python would not trust bytecode that is checked by date.
-define compile
-for python in $(BUILD_PYTHON) python$(LAMBDA_PYTHON) python3; do \
-  if [ "$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $(LAMBDA_PYTHON) ]; then \
-    python=$$(command -v $$python); case $$python in /*) ;; *) python=$$PWD/$$python;; esac; \
-    cd $(1) && exec $$python $(COMPILE) $(2); \
-  fi; \
-done; echo "no Python $(LAMBDA_PYTHON) here: the artifact has no bytecode, so a cold start takes longer" >&2
-endef
+include infra/build.mk
 
 # --- work ----------------------------------------------------------------------------------------
 demo: $(READY)  ## run the main job on the embedded local cloud, with kills

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 
 def start() -> None:
@@ -10,10 +11,17 @@ def start() -> None:
     try:
         from anarchon_ddb.cli.main import main  # noqa: PLC0415 - click may not be there
     except ModuleNotFoundError as error:
-        if error.name not in {"click", "rich"}:
-            raise
-        sys.exit(f"anarchon-ddb needs {error.name}: pip install 'anarchon_ddb[cli]'")
-    sys.exit(main())
+        _refuse(error)
+    try:
+        sys.exit(main())
+    except ModuleNotFoundError as error:  # a command's module is imported when it is asked for
+        _refuse(error)
+
+
+def _refuse(error: ModuleNotFoundError) -> NoReturn:
+    if error.name not in {"click", "rich", "yaml"}:
+        raise error
+    sys.exit(f"anarchon-ddb needs {error.name}: pip install 'anarchon_ddb[cli]'")
 
 
 if __name__ == "__main__":

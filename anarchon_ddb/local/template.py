@@ -1,81 +1,29 @@
-"""Reading a SAM template: YAML with CloudFormation's tags kept as data, and their resolution.
+"""The functions of a template, such as ``!Ref``, resolved to what the local stack has.
 
-Nothing is executed or guessed: a function that can't be resolved on one machine is an error that
+Nothing is guessed: a function that can't be resolved on one machine is an error that
 names the line it stands on.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from anarchon_ddb.errors import AnarchonError
+from anarchon_ddb.template.source import Tagged, TemplateError, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
-class TemplateError(AnarchonError):
-    """The template can't be read, or asks for what can't be played on one machine."""
-
-
 class _UnresolvedError(Exception):
     """What can't be resolved, before the place is known."""
 
 
+__all__ = ["Resolver", "TemplateError", "load"]
+
 _NO_VALUE = object()
 """What ``Ref: AWS::NoValue`` gives: the property or element is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """A CloudFormation function, such as ``!Ref Table``: its name, its argument, its line."""
-
-    name: str
-    argument: Any
-    line: int
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader; an unknown tag becomes a ``Tagged`` instead of an error."""
-
-
-def _construct_tag(loader: _Loader, suffix: str, node: yaml.Node) -> Tagged:
-    argument: Any
-    if isinstance(node, yaml.ScalarNode):
-        argument = loader.construct_scalar(node)
-    elif isinstance(node, yaml.SequenceNode):
-        argument = loader.construct_sequence(node, deep=True)
-    else:
-        argument = loader.construct_mapping(node, deep=True)  # type: ignore[arg-type]
-    return Tagged(suffix, argument, node.start_mark.line + 1)
-
-
-_Loader.add_multi_constructor("!", _construct_tag)
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Return a template as data.
-
-    Raises
-    ------
-    TemplateError
-        If the file can't be read, or is no YAML mapping with ``Resources``.
-    """
-    try:
-        # S506: a subclass of the safe loader.
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506
-    except OSError as error:
-        raise TemplateError(f"{path}: can't be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise TemplateError(f"{path}: not YAML: {error}") from None
-    if not isinstance(data, dict) or not isinstance(data.get("Resources"), dict):
-        raise TemplateError(f"{path}: not a template: it has no mapping named Resources")
-    return data
 
 
 class Resolver:

@@ -67,6 +67,12 @@ WRONG: list[tuple[str, int, str]] = [
     ("backfill export --from 7d --to 1d --only missed", 2, "'missed' is not one of"),
     ("backfill export --from 2026-12-01T00:00:00Z --to 2026-12-02T00:00:00Z", 1,
      "what is yet to come can't be filled in"),
+    ("init --schedule rate(1_hour)", 2, "give --job NAME"),
+    ("init --job export", 2, "when is it due?"),
+    ("init --job export --schedule cron(bogus)", 2, "AWS cron has 6 fields, got 1"),
+    ("check nowhere.yaml", 2, "does not exist"),
+    ("check template.yaml --parameter Stage", 2, "write NAME=VALUE"),
+    ("check template.yaml --deployed", 2, "give --stack NAME"),
 ]  # fmt: skip
 
 
@@ -105,6 +111,8 @@ def test_each_help_has_examples_and_says_where_the_table_is(ops: Operator, name:
     answer = ops(name, "--help")
     assert answer.code == 0
     assert f"  anarchon-ddb {name}" in answer.out.partition("Examples:")[2]
+    if name in COMMANDS["Adopt"]:  # they read files
+        return
     assert all(flag in answer.out for flag in ("--table", "--stack", "--region", "--endpoint-url"))
 
 

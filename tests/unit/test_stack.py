@@ -228,7 +228,7 @@ def test_a_schedule_fires_the_alias_if_there_is_one() -> None:
 
 
 def test_the_runtimes_names_are_those_of_the_build() -> None:
-    makefile = (sam.ROOT / "Makefile").read_text()
+    makefile = (sam.ROOT / "infra/build.mk").read_text()
     parameters = sam.source(sam.PARENT)["Parameters"]
     version = re.search(r"LAMBDA_PYTHON \?= (\S+)", makefile)
     assert version

@@ -1,0 +1,1 @@
+"""A SAM template as data that knows its lines. Read by the local cloud and by the doctor."""
