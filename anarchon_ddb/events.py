@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from anarchon_ddb.clock import iso
+from anarchon_ddb.clock import SYSTEM_CLOCK, from_ms, iso
 from anarchon_ddb.errors import InvalidEventError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def parse_event(
     if schedule is not None and delivery.cause == "schedule":
         delivery = replace(delivery, slot=_slot_of(schedule, delivery.slot))
     if delivery.is_first:
-        _check_age(delivery.slot, now or datetime.now(UTC), retention)
+        _check_age(delivery.slot, now or from_ms(SYSTEM_CLOCK.now_ms()), retention)
     return delivery
 
 
