@@ -20,7 +20,6 @@ def ops(
 ) -> Operator:
     monkeypatch.setenv("ANARCHON_SCHEDULE_GROUP", GROUP)
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "CRITICAL")
     return Operator(clock, capsys)
 
 
