@@ -39,7 +39,8 @@ RULE_EVENT_AGE_S = 86_400
 
 @dataclass(slots=True)
 class _Known:
-    modified: datetime
+    modified: datetime | None
+    """None for one that could not be read: it is asked for again in the next pass."""
     entry: Registered | None
     fault: str | None
 
@@ -152,7 +153,8 @@ class ScheduleGroup:
             found = self._call("scheduler", "get_schedule", GroupName=self.name, Name=name)
             return _Known(modified, self._entry(found), None)
         except (InvalidScheduleError, StoreError, KeyError, TypeError, ValueError) as error:
-            return _Known(modified, None, f"schedule {name!r} of group {self.name!r}: {error}")
+            fault = f"schedule {name!r} of group {self.name!r}: {error}"
+            return _Known(None if isinstance(error, StoreError) else modified, None, fault)
 
     def _entry(self, found: dict[str, Any]) -> Registered | None:
         """Return a schedule as an entry; None if its Input names no job, as the resumer's own."""

@@ -364,6 +364,22 @@ def test_a_fault_of_each_call_of_the_registry_leaves_open_runs_going(
     assert SLOT in slots(sent)
 
 
+def test_a_schedule_that_could_not_be_read_is_read_in_the_next_pass(
+    store: Store, clock: SettableClock, context: Contexts, group: Any, sent: list[dict[str, Any]]
+) -> None:
+    group("export")
+    clock.set("2026-11-29T12:05:00Z")
+
+    def throttled() -> Any:
+        raise ClientError({"Error": {"Code": "ThrottlingException"}}, "GetSchedule")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.client.BaseClient._make_api_call", _only("GetSchedule", throttled))
+        assert resumer.handler({}, context("50s"))["faults"] == 1
+    assert resumer.handler({}, context("50s"))["faults"] == 0
+    assert ["2026-11-29T12:00:00Z"] == slots(sent)
+
+
 def test_a_run_past_its_timeout_is_ended_by_the_resumer(
     store: Store, clock: SettableClock, context: Contexts, group: Any, sent: list[dict[str, Any]]
 ) -> None:
