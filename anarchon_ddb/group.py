@@ -33,6 +33,9 @@ GROUP_SETTING = "ANARCHON_SCHEDULE_GROUP"
 LAMBDA_EVENT_AGE_S = 21_600
 """How long Lambda keeps an asynchronous event where the function sets nothing: six hours."""
 
+# Asking again would be answered the same: it is not set, or not permitted.
+_FINAL = frozenset({"ResourceNotFoundException", "AccessDeniedException"})
+
 RULE_EVENT_AGE_S = 86_400
 """How long a rule tries to deliver where its target sets nothing."""
 
@@ -192,8 +195,10 @@ class ScheduleGroup:
                 found = self._call(
                     "lambda", "get_function_event_invoke_config", FunctionName=function
                 )
-            except StoreError:
-                return LAMBDA_EVENT_AGE_S
+            except StoreError as fault:
+                if fault.code not in _FINAL:
+                    return LAMBDA_EVENT_AGE_S
+                found = {}
             age_s = found.get("MaximumEventAgeInSeconds") or LAMBDA_EVENT_AGE_S
             self._ages_s[function] = age_s
         return self._ages_s[function]
@@ -202,7 +207,10 @@ class ScheduleGroup:
         try:
             answer: dict[str, Any] = getattr(self.store.other_client(service), method)(**arguments)
         except (BotoCoreError, ClientError) as error:
+            answered = error.response if isinstance(error, ClientError) else {}
             raise StoreError(
-                f"{service}:{method} for group {self.name!r} (from {GROUP_SETTING}) failed: {error}"
+                f"{service}:{method} for group {self.name!r} (from {GROUP_SETTING}) failed: "
+                f"{error}",
+                code=answered.get("Error", {}).get("Code", type(error).__name__),
             ) from error
         return answer

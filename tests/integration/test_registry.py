@@ -196,6 +196,7 @@ def test_a_schedule_is_read_again_only_when_it_changed(
     group("other")
     resumer.handler({}, context("50s"))
     assert calls.count("GetSchedule") == 2
+    assert calls.count("GetFunctionEventInvokeConfig") == 2  # once for each function
     calls.clear()
     resumer.handler({}, context("50s"))
     assert calls.count("GetSchedule") == 0
