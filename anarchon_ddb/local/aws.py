@@ -27,7 +27,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from anarchon_ddb.local.moto_repairs import repaired
-from anarchon_ddb.local.stack import REGION
+from anarchon_ddb.local.stack import ACCOUNT, REGION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -146,6 +146,27 @@ class EmbeddedAws:
             )
         for queue in stack.queues:
             self.client("sqs").create_queue(QueueName=queue)
+        self._register(stack)
+
+    def _register(self, stack: Stack) -> None:
+        """Create the schedules: the registry that `run.window` and the resumer read."""
+        scheduler = self.client("scheduler")
+        for group in sorted({schedule.group for schedule in stack.schedules.values()}):
+            if group != "default":
+                scheduler.create_schedule_group(Name=group)
+        for schedule in stack.schedules.values():
+            target = {
+                "Arn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{schedule.function}",
+                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/scheduler",
+            }
+            scheduler.create_schedule(
+                Name=schedule.name,
+                GroupName=schedule.group,
+                ScheduleExpression=schedule.expression,
+                ScheduleExpressionTimezone=schedule.timezone,
+                FlexibleTimeWindow={"Mode": "OFF"},
+                Target=target | ({"Input": schedule.input} if schedule.input else {}),
+            )
 
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Serve one request: the WSGI application."""

@@ -26,7 +26,9 @@ from anarchon_ddb.local.screen import Screen
 from anarchon_ddb.local.story import Story
 from anarchon_ddb.protocol import CLOCK_SKEW_MS
 from anarchon_ddb.records import TERMINAL_STATES
+from anarchon_ddb.schedule import parse
 from anarchon_ddb.schema import RunKey
+from anarchon_ddb.template.source import TemplateError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,11 +216,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _play(options: argparse.Namespace) -> dict[str, Any]:
     items = planes.read_csv(options.data)
     directory = options.logs / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    slot = datetime.now(UTC).replace(second=0, microsecond=0)
     started_s = time.monotonic()
     screen = Screen(len(items), to_stderr=options.json)
     latency_s = {"s3:PutObject": LATENCY_S}
     with LocalCloud(_hurried(options.template), directory, latency_s=latency_s) as cloud:
+        slot = _last_slot(cloud)
         dynamodb = cloud.aws.client("dynamodb")
         planes.load(dynamodb, items)
         _introduce(screen, cloud, slot, len(items))
@@ -249,6 +251,15 @@ def _hurried(template: Path) -> stack.Stack:
         PAGE_SIZE=str(PAGE_SIZE),
     )
     return read.with_function(export)
+
+
+def _last_slot(cloud: LocalCloud) -> datetime:
+    """Return the slot that the export's own schedule made due last."""
+    spec = cloud.stack.schedules["export"]
+    slot = parse(spec.expression, spec.timezone).previous(datetime.now(UTC))
+    if slot is None:
+        raise TemplateError(f"{spec.expression} has made nothing due yet: there is no slot to play")
+    return slot
 
 
 def _introduce(screen: Screen, cloud: LocalCloud, slot: datetime, rows: int) -> None:
