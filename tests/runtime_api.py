@@ -87,6 +87,10 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)
 
     def do_GET(self) -> None:
+        if not self.path.endswith("/invocation/next"):  # a call of Lambda's own API
+            gone = {"x-amzn-ErrorType": "ResourceNotFoundException"}
+            self._reply(404, {"Message": "nothing is set"}, gone)
+            return
         while not self.api.closing.is_set():
             try:
                 event, timeout_s, function = self.api.events.get(timeout=0.1)
