@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import queue
 import re
+import select
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -91,11 +93,14 @@ class _Handler(BaseHTTPRequestHandler):
             gone = {"x-amzn-ErrorType": "ResourceNotFoundException"}
             self._reply(404, {"Message": "nothing is set"}, gone)
             return
-        while not self.api.closing.is_set():
+        while not self.api.closing.is_set() and not self._is_gone():
             try:
-                event, timeout_s, function = self.api.events.get(timeout=0.1)
+                event, timeout_s, function = self.api.events.get(timeout=0.05)
             except queue.Empty:
                 continue
+            if self._is_gone():
+                self.api.events.put((event, timeout_s, function))
+                break
             self.api.deadline_s = time.time() + timeout_s  # a function's time begins now
             self._reply(
                 200,
@@ -108,6 +113,11 @@ class _Handler(BaseHTTPRequestHandler):
             )
             return
         self.close_connection = True
+
+    def _is_gone(self) -> bool:
+        """Tell whether who asks was killed: it must not be given the next invocation."""
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
