@@ -48,6 +48,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "rewind": ("acting", "Set the checkpoint of a run that nobody holds."),
         "backfill": ("backfilling", "Run the slots of a span of time that did not succeed."),
     },
+    "Try": {
+        "local": ("locally", "Play a template on this machine, with chaos on demand."),
+    },
     "Adopt": {
         "init": ("adopting", "Put what a stack needs into a project, or one job more."),
         "check": ("checking", "Check a template: what will hurt, where, why, and the fix."),

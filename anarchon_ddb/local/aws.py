@@ -1,21 +1,25 @@
-"""The embedded AWS: moto on a free port of the loopback, with DynamoDB behind one lock.
+"""The embedded AWS: moto on a port of the loopback, with DynamoDB behind one lock.
 
-Each call is counted with who made it, can be slowed, and can be watched. The server is moto's own
-application, repaired for threads (``moto_repairs``), without its log line for each request.
+Each call is counted with who made it, can be watched, and can meet with chaos. DynamoDB may be
+another endpoint, to which its calls are passed on. The server is moto's own application, repaired
+for threads (``moto_repairs``), without its log line for each request.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import socket
 import threading
-import time
 from collections import Counter
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import boto3
+import urllib3
 from botocore.config import Config
 from moto.core.base_backend import BackendDict
 from moto.core.model_instances import reset_model_data
@@ -27,12 +31,17 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from anarchon_ddb.local.moto_repairs import repaired
-from anarchon_ddb.local.stack import ACCOUNT, REGION
+from anarchon_ddb.local.stack import REGION
+from anarchon_ddb.local.traffic import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from anarchon_ddb.local.stack import Stack
+    from anarchon_ddb.clock import Clock
+    from anarchon_ddb.local.invoke_api import InvokeApi
+    from anarchon_ddb.local.traffic import Traffic
+
+    Answer = tuple[str, list[tuple[str, str]], bytes]
 
 _CREDENTIAL = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
 _S3_OPERATIONS = {
@@ -43,6 +52,11 @@ _S3_OPERATIONS = {
     ("PUT", False): "CreateBucket",
     ("GET", False): "ListObjects",
 }
+_WRITES = {"BatchWriteItem", "DeleteItem", "PutItem", "TransactWriteItems", "UpdateItem"}
+
+
+class PortError(OSError):
+    """The port that was asked for can't be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +64,26 @@ class Call:
     """One call of the AWS API."""
 
     caller: str
-    """The access key it was signed with: the cloud gives each function its name as one."""
+    """The function that made it; else the access key it was signed with."""
+    signer: str
+    """The sandbox that made it: the cloud gives each its name as an access key."""
     service: str
     operation: str
     path: str
+    body: bytes = b""
+    """Of a write to DynamoDB."""
+    status: int = 0
+    """Of the answer, once it was served."""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What calls are counted by: caller, service and operation."""
         return self.caller, self.service, self.operation
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may change a table."""
+        return self.service == "dynamodb" and self.operation in _WRITES
 
 
 class _QuietHandler(MotoRequestHandler):
@@ -66,6 +91,9 @@ class _QuietHandler(MotoRequestHandler):
 
     def log_request(self, *_: object, **__: object) -> None:
         """Write nothing."""
+
+    def log_error(self, *_: object) -> None:
+        """Say nothing of a caller that is gone: it was killed while it waited."""
 
 
 class EmbeddedAws:
@@ -75,34 +103,61 @@ class EmbeddedAws:
 
     Parameters
     ----------
-    latency_s : mapping, optional
-        Seconds to wait before a call is served, by ``service:Operation``, as
-        ``{"s3:PutObject": 0.2}``.
+    clock : Clock
+        Gives the time at which schedules are created.
+    port : int
+        0 for any that is free.
+    dynamodb_url : str, optional
+        The endpoint of another DynamoDB, in place of the embedded one.
     """
 
-    def __init__(self, latency_s: Mapping[str, float] | None = None) -> None:
-        self.latency_s = dict(latency_s or {})
+    def __init__(self, clock: Clock, *, port: int = 0, dynamodb_url: str | None = None) -> None:
+        self.clock = clock
         self.calls: Counter[tuple[str, str, str]] = Counter()
         """How often each (caller, service, operation) was called."""
         self.watchers: list[Callable[[Call], None]] = []
         """Called with each call after it was served and before its answer is sent."""
+        self.latency_s: dict[str, float] = {}
+        """Seconds that a call of a function takes longer, by ``service:Operation``."""
+        self.traffic: Traffic | None = None
+        """Admits calls; all are served at once without."""
+        self.api: InvokeApi | None = None
+        """Answers for Lambda."""
+        self._port = port
+        self._dynamodb_url = dynamodb_url
+        self._pool = urllib3.PoolManager(maxsize=16, retries=False)
         self._application = DomainDispatcherApplication(create_backend_app)
+        self._writes = threading.Lock()  # who watches a write sees what it left, and no later one
         self._server: Any = None
         self._thread: threading.Thread | None = None
         self._repairs = ExitStack()
 
     @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    @property
     def endpoint(self) -> str:
         """The URL of every service."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://{self.address}"
 
     def start(self) -> None:
-        """Serve, with nothing stored."""
+        """Serve, with nothing stored.
+
+        Raises
+        ------
+        PortError
+            If the port can't be had.
+        """
+        listener = _listen(self._port)
         _forget_all()
-        self._repairs.enter_context(repaired())
-        self._server = make_server(
-            "127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler
-        )
+        self._repairs.enter_context(repaired(self.clock))
+        with listener:  # the server has a socket of its own of the same port
+            self._server = make_server(
+                "127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler,
+                fd=listener.fileno(),
+            )  # fmt: skip
         serve = partial(self._server.serve_forever, poll_interval=0.05)
         self._thread = threading.Thread(target=serve, name="embedded-aws", daemon=True)
         self._thread.start()
@@ -114,6 +169,7 @@ class EmbeddedAws:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._pool.clear()
         self._repairs.close()
         _forget_all()
         self._thread = None
@@ -130,54 +186,84 @@ class EmbeddedAws:
         make: Any = session.client
         return make(service, endpoint_url=self.endpoint, config=config)
 
-    def create(self, stack: Stack) -> None:
-        """Create the tables, buckets and queues of a stack, exactly as its template has them."""
-        dynamodb = self.client("dynamodb")
-        for table in stack.tables:
-            dynamodb.create_table(TableName=table.name, **table.arguments)
-            if table.ttl_attribute is not None:
-                specification = {"AttributeName": table.ttl_attribute, "Enabled": True}
-                dynamodb.update_time_to_live(
-                    TableName=table.name, TimeToLiveSpecification=specification
-                )
-        for bucket in stack.buckets:
-            self.client("s3").create_bucket(
-                Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION}
-            )
-        for queue in stack.queues:
-            self.client("sqs").create_queue(QueueName=queue)
-        self._register(stack)
-
-    def _register(self, stack: Stack) -> None:
-        """Create the schedules: the registry that `run.window` and the resumer read."""
-        scheduler = self.client("scheduler")
-        for group in sorted({schedule.group for schedule in stack.schedules.values()}):
-            if group != "default":
-                scheduler.create_schedule_group(Name=group)
-        for schedule in stack.schedules.values():
-            target = {
-                "Arn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{schedule.function}",
-                "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/scheduler",
-            }
-            scheduler.create_schedule(
-                Name=schedule.name,
-                GroupName=schedule.group,
-                ScheduleExpression=schedule.expression,
-                ScheduleExpressionTimezone=schedule.timezone,
-                FlexibleTimeWindow={"Mode": "OFF"},
-                Target=target | ({"Input": schedule.input} if schedule.input else {}),
-            )
-
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Serve one request: the WSGI application."""
         call = _call_of(environ)
         self.calls[call.key] += 1
-        if wait_s := self.latency_s.get(f"{call.service}:{call.operation}"):
-            time.sleep(wait_s)
-        answer: Iterable[bytes] = self._application(environ, start_response)
+        verdict = Verdict.SERVE if self.traffic is None else self.traffic.admit(call)
+        if verdict in {Verdict.DROP, Verdict.KILL_BEFORE}:
+            _hang_up(environ)
+        if verdict is Verdict.THROTTLE:
+            status, headers, body = _throttled(call.service)
+        elif call.is_write:
+            with self._writes:
+                status, headers, body = self._served(environ, call)
+        else:
+            status, headers, body = self._served(environ, call)
+        if verdict is Verdict.KILL_AFTER and self.traffic is not None:
+            self.traffic.kill(call)
+        if verdict in {Verdict.KILL_AFTER, Verdict.LOSE_REPLY}:
+            _hang_up(environ)
+        start_response(status, headers)
+        return [body]
+
+    def _served(self, environ: dict[str, Any], call: Call) -> Answer:
+        if call.is_write and self.watchers:
+            call = replace(call, body=_body_of(environ))
+        answer = self._answer(environ, call)
+        call = replace(call, status=int(answer[0][:3]))
         for watch in self.watchers:
             watch(call)
         return answer
+
+    def _answer(self, environ: dict[str, Any], call: Call) -> Answer:
+        if call.service == "dynamodb" and self._dynamodb_url is not None:
+            return self._pass_on(environ)
+        begun: list[Any] = []
+
+        def begin(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+            begun[:] = [status, headers]
+
+        if call.service == "lambda" and self.api is not None:
+            caller = None if self.traffic is None else self.traffic.sandbox_of(call)
+            parts = self.api(environ, begin, caller)
+        else:
+            parts = self._application(environ, begin)
+        return begun[0], begun[1], b"".join(parts)
+
+    def _pass_on(self, environ: dict[str, Any]) -> Answer:
+        """Let another DynamoDB answer."""
+        headers = {
+            name[5:].replace("_", "-").title(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_") and name not in {"HTTP_HOST", "HTTP_CONNECTION"}
+        } | {"Content-Type": environ.get("CONTENT_TYPE", "")}
+        try:
+            reply = self._pool.request(
+                "POST", f"{self._dynamodb_url}/", body=_body_of(environ), headers=headers
+            )
+        except urllib3.exceptions.HTTPError as error:
+            return _json("503 Service Unavailable", "ServiceUnavailable", str(error))
+        kept = [(name, value) for name, value in reply.headers.items()
+                if name.lower() in {"content-type", "x-amz-crc32", "x-amzn-requestid"}]  # fmt: skip
+        kept.append(("Content-Length", str(len(reply.data))))
+        return f"{reply.status} {reply.reason or ''}", kept, reply.data
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise PortError(
+            f"port {port} of 127.0.0.1 can't be had: {why}. Choose another with --port, "
+            "or leave it out for any that is free"
+        ) from None
+    return listener
 
 
 def _forget_all() -> None:
@@ -185,14 +271,59 @@ def _forget_all() -> None:
     reset_model_data()
 
 
+def _body_of(environ: dict[str, Any]) -> bytes:
+    """Return the body of a request, which can still be read afterwards."""
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    body: bytes = environ["wsgi.input"].read(length) if length else b""
+    environ["wsgi.input"] = io.BytesIO(body)
+    return body
+
+
+def _hang_up(environ: dict[str, Any]) -> NoReturn:
+    """Close the connection without an answer."""
+    connection: socket.socket = environ["werkzeug.socket"]
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionAbortedError("the local cloud hung up")  # the server takes it as it is
+
+
+def _throttled(service: str) -> Answer:
+    """Return how a service says that there was too much."""
+    if service == "s3":
+        why = "Please reduce your request rate."
+        body = f"<Error><Code>SlowDown</Code><Message>{why}</Message></Error>".encode()
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+        return "503 Slow Down", headers, body
+    if service == "dynamodb":
+        code = "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException"
+        return _json("400 Bad Request", code, "The level of configured provisioned throughput "
+                     "for the table was exceeded")  # fmt: skip
+    if service == "lambda":
+        return _json("429 Too Many Requests", "TooManyRequestsException", "Rate Exceeded.")
+    return _json("400 Bad Request", "ThrottlingException", "Rate exceeded")
+
+
+def _json(status: str, code: str, message: str) -> Answer:
+    body = json.dumps({"__type": code, "message": message, "Message": message}).encode()
+    headers = [
+        ("Content-Type", "application/x-amz-json-1.0"),
+        ("Content-Length", str(len(body))),
+        ("x-amzn-ErrorType", code.rpartition("#")[2]),
+    ]
+    return status, headers, body
+
+
 def _call_of(environ: Mapping[str, Any]) -> Call:
     found = _CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
-    caller, service = (found[1], found[2]) if found else ("unsigned", "unknown")
+    signer, service = (found[1], found[2]) if found else ("unsigned", "unknown")
+    signer = environ.get("HTTP_X_ANARCHON_SANDBOX", signer)  # a fork has its parent's credentials
     path = environ.get("PATH_INFO", "")
     target = environ.get("HTTP_X_AMZ_TARGET", "")
     if target:
         operation = target.rpartition(".")[2]
+    elif service == "lambda":
+        operation = "Invoke" if environ.get("REQUEST_METHOD") == "POST" else "GetFunction"
     else:
         method = environ.get("REQUEST_METHOD", "")
         operation = _S3_OPERATIONS.get((method, path.strip("/").count("/") > 0), method)
-    return Call(caller, service, operation, path)
+    return Call(signer.partition("@")[0], signer, service, operation, path)

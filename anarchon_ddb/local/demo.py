@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.clock import from_ms, iso
 from anarchon_ddb.errors import AnarchonError
-from anarchon_ddb.local import planes, stack
+from anarchon_ddb.local import planes, reader
 from anarchon_ddb.local.cloud import LocalCloud
 from anarchon_ddb.local.functions import Ended, Started
 from anarchon_ddb.local.screen import Screen
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anarchon_ddb.local.aws import Call
+    from anarchon_ddb.local.stack import Stack
     from anarchon_ddb.records import RunRecord
 
 TIMEOUT_S = 3
@@ -128,12 +129,12 @@ class Demo:
             self._next_tick_s += TICK_S
             self.cloud.deliver("resumer", datetime.now(UTC))
 
-    def _listen(self, event: Started | Ended) -> None:
+    def _listen(self, event: object) -> None:
         if isinstance(event, Started) and event.function == self.function:
             self.exports.in_attempt = 0
         if isinstance(event, Ended) and event.function != self.function:
             self._resumer_ended(event)
-        told = self.story.listen(event)
+        told = self.story.listen(event) if isinstance(event, Started | Ended) else None
         if told is not None:
             self.screen.attempt(told, _NOTES.get(told.how, f"{told.how} {told.detail}"))
             if told.how == "killed":
@@ -241,9 +242,9 @@ def _play(options: argparse.Namespace) -> dict[str, Any]:
     return summary | {"file_rows": len(items), "seconds": round(seconds, 1)}
 
 
-def _hurried(template: Path) -> stack.Stack:
+def _hurried(template: Path) -> Stack:
     """Return the template's stack with the demo's numbers."""
-    read = stack.read(template, name="demo")
+    read = reader.read(template, name="demo")
     export = read.function("ExportFunction").with_settings(
         timeout_s=TIMEOUT_S,
         ANARCHON_LEASE=LEASE,

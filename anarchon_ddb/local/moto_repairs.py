@@ -1,5 +1,6 @@
 """What is changed in moto while the embedded AWS runs, and undone when it stops.
 
+* The time at which a schedule was created is that of the cloud's clock.
 * A conditional write is one step. moto checks and writes in two, so two threads may both win.
 * A page of items is answered quickly. moto looks up every attribute of every item by all names it
   might have in a Python object, about 0.5 ms an item; here most are on the wire's form already.
@@ -13,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from moto.core.serialize import BaseJSONSerializer
 from moto.dynamodb.responses import DynamoHandler
+from moto.scheduler import models as scheduler_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from anarchon_ddb.clock import Clock
+
 
 @contextmanager
-def repaired() -> Iterator[None]:
+def repaired(clock: Clock) -> Iterator[None]:
     """Change moto for the time of the context."""
     with (
+        _replaced(scheduler_models, "unix_time", lambda _original: lambda: clock.now_ms() / 1000),
         _replaced(DynamoHandler, "call_action", _one_at_a_time),
         _replaced(BaseJSONSerializer, "_serialize_type_structure", _quick),
     ):
@@ -29,7 +34,7 @@ def repaired() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(owner: type, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     original = getattr(owner, name)
     setattr(owner, name, make(original))
     try:

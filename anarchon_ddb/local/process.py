@@ -1,7 +1,8 @@
-"""The parent's side of a sandbox: start, ask with a deadline, and always end.
+"""The parent's side of a sandbox: start, send, hear what it says, and always end.
 
 Ending is a SIGKILL to the child's process group before the child is reaped: while it is not, its
-number can't belong to anybody else.
+number can't belong to anybody else. On the machine's clock each sandbox is started afresh, as on
+AWS; on a simulated one it is forked from a process that has imported the handler already.
 """
 
 from __future__ import annotations
@@ -14,24 +15,101 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    Hear = Callable[[dict[str, Any] | None], None]
 
-class ChildExitedError(Exception):
-    """The child ended without an answer; ``code`` is negative for a signal."""
+START_TIMEOUT_S = 60.0
+"""For a fork server's import, on the machine's clock."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+
+class Process(Protocol):
+    """A process that was started, by whom ever."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def reap(self) -> int:
+        """Wait for its end and return its exit code, negative for a signal."""
+        ...
 
 
 class Child:
-    """One child process that runs ``anarchon_ddb.local.sandbox``.
+    """One child process, and the socket to it.
+
+    Parameters
+    ----------
+    hear : callable
+        Called in a thread with each message of the child, and at its end with None.
+    """
+
+    def __init__(self, process: Process, channel: socket.socket, hear: Hear) -> None:
+        self._process = process
+        self._channel = channel
+        self._hear = hear
+        self._lock = threading.Lock()
+        self._code: int | None = None
+        self._thread = threading.Thread(target=self._listen, name=f"child-{self.pid}", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; of a child that is gone, its end is heard."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
+
+    def kill(self) -> None:
+        """Send SIGKILL to the child and what it started, as Lambda does at the deadline."""
+        with self._lock:
+            if self._code is None:
+                _kill_group(self.pid)
+
+    def end(self) -> int:
+        """Kill the child if it still runs, reap it, and return its exit code."""
+        self.kill()
+        with self._lock:
+            if self._code is None:
+                self._code = self._process.reap()
+        with contextlib.suppress(OSError):  # wakes the thread, whoever else holds the other end
+            self._channel.shutdown(socket.SHUT_RDWR)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._channel.close()
+        return self._code
+
+    def _listen(self) -> None:
+        with self._channel.makefile("rb") as lines, contextlib.suppress(OSError):
+            for line in lines:
+                self._hear(json.loads(line))
+        self._hear(None)
+
+
+class _Started:
+    """A process that was started afresh."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def reap(self) -> int:
+        return self._process.wait()
+
+
+def start(handler: str, code: Path, environment: Mapping[str, str], log: Path, hear: Hear) -> Child:
+    """Start a sandbox afresh.
 
     Parameters
     ----------
@@ -44,77 +122,92 @@ class Child:
     log : Path
         Where what it prints goes while it starts.
     """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = _popen(["serve"], handler, code, environment, log, theirs)
+    return Child(_Started(process), ours, hear)
+
+
+class ForkServer:
+    """A process that has imported a handler, and forks a sandbox from itself when it is asked to.
+
+    Only where an import starts no thread: a fork has the thread that forked and no other.
+    """
 
     def __init__(self, handler: str, code: Path, environment: Mapping[str, str], log: Path) -> None:
-        self._lock = threading.Lock()
-        self._received = b""
         self._channel, theirs = socket.socketpair()
-        with theirs, log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "anarchon_ddb.local.sandbox", str(theirs.fileno()), handler],
-                cwd=code,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C goes to the cloud, which ends its children
-            )
+        with theirs:
+            self._process = _popen(["fork"], handler, code, environment, log, theirs)
+        self._channel.settimeout(START_TIMEOUT_S)
+        self.is_usable = bool(self._answer().get("forks"))
+        if not self.is_usable:
+            self.close()
 
-    @property
-    def pid(self) -> int:
-        """The child's process id."""
-        return self._process.pid
+    def start(self, name: str, log: Path, hear: Hear) -> Child:
+        """Fork a sandbox."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            request = json.dumps({"fork": name, "log": str(log)}).encode()
+            socket.send_fds(self._channel, [request], [theirs.fileno()])
+            pid: int = self._answer()["pid"]
+        return Child(_Forked(self, pid), ours, hear)
 
-    def ask(self, message: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a message and return the answer.
+    def reap(self, pid: int) -> int:
+        """Wait for the end of a fork."""
+        self._channel.sendall(json.dumps({"reap": pid}).encode())
+        code: int = self._answer().get("code", -signal.SIGKILL)
+        return code
 
-        Raises
-        ------
-        TimeoutError
-            If none came in time. The child is left running.
-        ChildExitedError
-            If the child ended. It was reaped.
-        """
+    def close(self) -> None:
+        """End it; its forks have ended."""
+        _kill_group(self._process.pid)
+        self._process.wait()
+        self._channel.close()
+
+    def _answer(self) -> dict[str, Any]:
+        """Return what it answers; nothing if it is gone."""
         try:
-            self._channel.settimeout(max(timeout_s, 0.001))
-            self._channel.sendall(json.dumps(message).encode() + b"\n")
-        except TimeoutError:
-            raise
+            line = self._channel.recv(1 << 16)
         except OSError:
-            raise ChildExitedError(self.end()) from None
-        return self.receive(timeout_s)
-
-    def receive(self, timeout_s: float) -> dict[str, Any]:
-        """Return the next line that the child sends; raises as ``ask``."""
-        until = time.monotonic() + timeout_s
-        while b"\n" not in self._received:
-            try:
-                self._channel.settimeout(max(until - time.monotonic(), 0.001))
-                more = self._channel.recv(1 << 16)
-            except TimeoutError:
-                raise
-            except OSError:  # closed by end(), in another thread
-                more = b""
-            if not more:
-                raise ChildExitedError(self.end())
-            self._received += more
-        line, _, self._received = self._received.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+            line = b""
+        answer: dict[str, Any] = json.loads(line or b"{}")
         return answer
 
-    def kill(self) -> None:
-        """Send SIGKILL to the child and what it started, as Lambda does at the deadline."""
-        with self._lock:
-            if self._process.returncode is None:
-                # PermissionError: macOS says so of a child that is dead but not reaped.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)
 
-    def end(self) -> int:
-        """Kill the child if it still runs, reap it, and return its exit code."""
-        self.kill()
-        with self._lock:
-            code = self._process.wait()
-            self._channel.close()
-        return code
+class _Forked:
+    """A process that a fork server started."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self.pid = pid
+
+    def reap(self) -> int:
+        return self._server.reap(self.pid)
+
+
+def _popen(
+    how: list[str],
+    handler: str,
+    code: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    theirs: socket.socket,
+) -> subprocess.Popen[bytes]:
+    arguments = [*how, str(theirs.fileno()), handler]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "anarchon_ddb.local.sandbox", *arguments],
+            cwd=code,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,  # Ctrl-C goes to the cloud, which ends its children
+        )
+
+
+def _kill_group(pid: int) -> None:
+    # PermissionError: macOS says so of a child that is dead but not reaped.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """A Lambda sandbox: the child process that imports a handler once and works on its invocations.
 
-Run by the local cloud as ``python -m anarchon_ddb.local.sandbox FD HANDLER``. The cloud writes one
+Run by the local cloud as ``python -m anarchon_ddb.local.sandbox serve FD HANDLER``; with ``fork``
+it imports the handler and forks sandboxes from itself, for a simulated cloud. The cloud writes one
 JSON line for each invocation on the socket FD and gets one back; it kills this process when the
 deadline passes. Its output goes to the log file that the invocation names.
 """
@@ -12,6 +13,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from anarchon_ddb.local.clock import OffsetClock
 
     Handler = Callable[[Any, Any], Any]
+
+CLOCK_SETTING = "_ANARCHON_LOCAL_CLOCK"
+"""Names the file of the simulated clock, if there is one."""
 
 
 class Context:
@@ -55,20 +60,95 @@ class Context:
         sys.stdout.write(str(message))
 
 
+class Channel:
+    """The socket to the cloud. Any thread may speak; the main thread listens."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._lines = channel.makefile("rwb")
+        self._lock = threading.Lock()
+        self.receive = self.read
+        self.begin: Callable[[dict[str, Any]], None] = lambda _message: None
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message, behind all that was printed."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with self._lock:
+            self._lines.write(json.dumps(message).encode() + b"\n")
+            self._lines.flush()
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the next message; None when the cloud is gone."""
+        line = self._lines.readline()
+        message: dict[str, Any] | None = json.loads(line) if line else None
+        return message
+
+
 def main() -> None:
     """Import the handler, say so, and serve until the cloud closes the socket."""
-    descriptor, name = sys.argv[1:]
+    how, descriptor, name = sys.argv[1:]
     # A process that the handler starts must not keep the socket open.
     os.set_inheritable(int(descriptor), False)  # noqa: FBT003
-    with socket.socket(fileno=int(descriptor)) as channel, channel.makefile("rwb") as lines:
-        handler = _import(name, lines)
-        for line in lines:
-            message = json.loads(line)
-            _write_to(message["log"])
-            _send(lines, _run(handler, message))
+    with socket.socket(fileno=int(descriptor)) as connected:
+        channel = Channel(connected)
+        if CLOCK_SETTING in os.environ:
+            from anarchon_ddb.local import simulated  # noqa: PLC0415  not for plain jobs
+
+            simulated.patch(os.environ[CLOCK_SETTING])
+            if how == "fork":
+                _fork(_import(name, channel), connected)
+                return
+            simulated.connect(channel, os.environ["AWS_ACCESS_KEY_ID"])
+        handler = _import(name, channel)
+        channel.send({"ready": True})
+        _serve(handler, channel)
 
 
-def _import(name: str, lines: Any) -> Handler:
+def _serve(handler: Handler, channel: Channel) -> None:
+    """Work on one invocation after the other."""
+    while (message := channel.receive()) is not None:
+        _write_to(message["log"])
+        os.environ["_X_AMZN_TRACE_ID"] = message["trace"]
+        channel.begin(message)
+        channel.send(_run(handler, message))
+
+
+def _fork(handler: Handler, connected: socket.socket) -> None:
+    """Fork a sandbox for each request, and reap it when that is asked for."""
+    answer: dict[str, Any] = {"forks": threading.active_count() == 1}
+    while True:
+        connected.sendall(json.dumps(answer).encode())
+        request, descriptors, _, _ = socket.recv_fds(connected, 1 << 16, 1)
+        if not request:
+            return
+        message = json.loads(request)
+        if "reap" in message:
+            answer = {"code": os.waitstatus_to_exitcode(os.waitpid(message["reap"], 0)[1])}
+            continue
+        pid = os.fork()
+        if pid == 0:
+            connected.close()
+            _be_forked(handler, descriptors[0], message)
+        os.close(descriptors[0])
+        answer = {"pid": pid}
+
+
+def _be_forked(handler: Handler, descriptor: int, message: dict[str, Any]) -> NoReturn:
+    """Serve as a sandbox of its own, and end."""
+    from anarchon_ddb.local import simulated  # noqa: PLC0415
+
+    os.setsid()
+    os.set_inheritable(descriptor, False)  # noqa: FBT003
+    _write_to(message["log"])
+    with socket.socket(fileno=descriptor) as connected:
+        channel = Channel(connected)
+        simulated.connect(channel, message["fork"])
+        channel.send({"ready": True})
+        _serve(handler, channel)
+    os._exit(0)
+
+
+def _import(name: str, channel: Channel) -> Handler:
     """Import the handler; the cloud is told, also if that fails."""
     sys.path.insert(0, str(os.environ["LAMBDA_TASK_ROOT"]))
     module, _, attribute = name.rpartition(".")
@@ -76,9 +156,8 @@ def _import(name: str, lines: Any) -> Handler:
         handler: Handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
     except BaseException as error:  # noqa: BLE001  the cloud is told
         traceback.print_exc()
-        _send(lines, _init_fault(error, module, attribute))
+        channel.send(_init_fault(error, module, attribute))
         raise SystemExit(1) from None
-    _send(lines, {"ready": True})
     return handler
 
 
@@ -124,13 +203,6 @@ def _fault(error: BaseException) -> dict[str, Any]:
         "errorType": type(error).__name__,
         "stackTrace": traceback.format_tb(error.__traceback__),
     }
-
-
-def _send(lines: Any, reply: dict[str, Any]) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    lines.write(json.dumps(reply).encode() + b"\n")
-    lines.flush()
 
 
 def _write_to(path: str) -> None:

@@ -1,10 +1,10 @@
-"""What EventBridge Scheduler hands to a function for one slot of a schedule."""
+"""What EventBridge hands to a function for one slot of a schedule, or of a rule."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid5
 
 from anarchon_ddb.clock import iso
 from anarchon_ddb.local.stack import ACCOUNT, REGION
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def event_for(schedule: ScheduleSpec, slot: datetime, *, attempt: int = 1) -> Any:
     """Return the event of a slot: the schedule's Input with its placeholders replaced.
+
+    A rule's Input is a constant, which names no slot.
 
     Parameters
     ----------
@@ -32,10 +34,12 @@ def event_for(schedule: ScheduleSpec, slot: datetime, *, attempt: int = 1) -> An
     ValueError
         If what comes out is not JSON: Lambda would refuse the delivery.
     """
-    execution = str(uuid4())
+    execution = str(uuid5(NAMESPACE_URL, f"{schedule.arn}|{iso(slot)}|{attempt}"))
     if schedule.input is None:
         return _envelope(schedule, slot, execution)
     text = schedule.input
+    if schedule.kind == "rule":
+        return json.loads(text)
     for name, value in {
         "scheduled-time": iso(slot),
         "schedule-arn": schedule.arn,
@@ -51,10 +55,10 @@ def _envelope(schedule: ScheduleSpec, slot: datetime, execution: str) -> dict[st
         "version": "0",
         "id": execution,
         "detail-type": "Scheduled Event",
-        "source": "aws.scheduler",
+        "source": "aws.events" if schedule.kind == "rule" else "aws.scheduler",
         "account": ACCOUNT,
         "time": iso(slot),
         "region": REGION,
         "resources": [schedule.arn],
-        "detail": "{}",
+        "detail": {} if schedule.kind == "rule" else "{}",
     }

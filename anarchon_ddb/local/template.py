@@ -6,21 +6,30 @@ names the line it stands on.
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import TYPE_CHECKING, Any
 
-from anarchon_ddb.template.source import Tagged, TemplateError, load
+from anarchon_ddb.template.source import Map, Tagged, TemplateError, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
-class _UnresolvedError(Exception):
+class _UnknownError(Exception):
     """What can't be resolved, before the place is known."""
 
 
-__all__ = ["Resolver", "TemplateError", "load"]
+class UnresolvedError(TemplateError):
+    """A function of the template that can't be resolved on one machine."""
+
+    def __init__(self, path: Path, line: int, problem: str) -> None:
+        super().__init__(f"{path} line {line}: {problem}" if line else f"{path}: {problem}")
+        self.problem = problem
+
+
+__all__ = ["Map", "Resolver", "TemplateError", "UnresolvedError", "load"]
 
 _NO_VALUE = object()
 """What ``Ref: AWS::NoValue`` gives: the property or element is left out."""
@@ -39,6 +48,8 @@ class Resolver:
         What ``GetAtt`` gives, as ``Table.Arn``.
     conditions : mapping
         The template's ``Conditions``.
+    mappings : mapping
+        The template's ``Mappings``.
     """
 
     def __init__(
@@ -47,16 +58,22 @@ class Resolver:
         values: dict[str, str],
         attributes: dict[str, str],
         conditions: Mapping[str, Any] | None = None,
+        mappings: Mapping[str, Any] | None = None,
     ) -> None:
         self.values = values
         self.attributes = attributes
         self._path = path
         self._conditions = conditions or {}
+        self._mappings = mappings or {}
         self._functions: Mapping[str, Callable[[Any], Any]] = {
             "Ref": self._ref,
             "Sub": self._sub,
             "GetAtt": self._get_att,
             "Join": self._join,
+            "Select": lambda pair: self.resolve(pair[1])[int(self.resolve(pair[0]))],
+            "Split": lambda pair: str(self.resolve(pair[1])).split(pair[0]),
+            "Base64": lambda text: base64.b64encode(str(self.resolve(text)).encode()).decode(),
+            "FindInMap": self._find_in_map,
             "If": self._if,
             "Equals": lambda pair: self.resolve(pair[0]) == self.resolve(pair[1]),
             "Not": lambda one: not self._holds(one[0]),
@@ -74,11 +91,13 @@ class Resolver:
             If one of them can't be resolved here.
         """
         if isinstance(value, Tagged):
-            return self._apply(value.name, value.argument, f" line {value.line}")
+            return self._apply(value.name, value.argument, value.line)
         if isinstance(value, dict):
             name = next(iter(value), "")
             if len(value) == 1 and (name == "Ref" or str(name).startswith("Fn::")):
-                return self._apply(name.removeprefix("Fn::"), value[name], "")
+                return self._apply(
+                    name.removeprefix("Fn::"), value[name], getattr(value, "line", 0)
+                )
             pairs = ((key, self.resolve(inner)) for key, inner in value.items())
             return {key: inner for key, inner in pairs if inner is not _NO_VALUE}
         if isinstance(value, list):
@@ -91,13 +110,16 @@ class Resolver:
             raise TemplateError(f"{self._path}: no condition named {name!r}")
         return self._holds(self._conditions[name])
 
-    def _apply(self, name: str, argument: Any, place: str) -> Any:
+    def _apply(self, name: str, argument: Any, line: int) -> Any:
         try:
             if name not in self._functions:
-                raise _UnresolvedError(f"{name} can't be resolved on one machine")
+                raise _UnknownError(f"{name} can't be resolved on one machine")
             return self._functions[name](argument)
-        except _UnresolvedError as error:
-            raise TemplateError(f"{self._path}{place}: {error}") from None
+        except _UnknownError as error:
+            raise UnresolvedError(self._path, line, str(error)) from None
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+            problem = f"{name} has arguments that it can't have: {argument!r}"
+            raise UnresolvedError(self._path, line, problem) from None
 
     def _ref(self, name: str) -> Any:
         return _NO_VALUE if name == "AWS::NoValue" else _look_up(self.values, name, "Ref")
@@ -124,6 +146,15 @@ class Resolver:
         separator, parts = argument
         return str(separator).join(str(self.resolve(part)) for part in parts)
 
+    def _find_in_map(self, argument: list[Any]) -> Any:
+        name, *keys = (str(self.resolve(part)) for part in argument)
+        found = self._mappings.get(name)
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is None:
+            raise _UnknownError(f"FindInMap of {name}: nothing at {'.'.join(keys)}")
+        return found
+
     def _if(self, argument: list[Any]) -> Any:
         name, holds, otherwise = argument
         return self.resolve(holds if self.condition(name) else otherwise)
@@ -136,5 +167,5 @@ class Resolver:
 
 def _look_up(known: Mapping[str, str], name: str, function: str) -> str:
     if name not in known:
-        raise _UnresolvedError(f"{function} of {name!r}: no such parameter, resource or attribute")
+        raise _UnknownError(f"{function} of {name!r}: no such parameter, resource or attribute")
     return known[name]

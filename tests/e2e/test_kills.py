@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from anarchon_ddb import schema
-from anarchon_ddb.local import planes, stack
+from anarchon_ddb.local import planes, reader
 from anarchon_ddb.local.cloud import LocalCloud
-from anarchon_ddb.local.functions import Ended
+from anarchon_ddb.local.functions import Ended, Started
 from anarchon_ddb.records import TERMINAL_STATES
 from anarchon_ddb.schema import RunKey
 
@@ -46,7 +46,7 @@ class Exporter:
         if event.function == self.function.spec.name:
             if isinstance(event, Ended):
                 self.ended.append(event)
-            else:
+            elif isinstance(event, Started):
                 self.started.set()
 
     def deliver(self, schedule, slot):
@@ -86,7 +86,7 @@ class Exporter:
 
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory):
-    with LocalCloud(stack.read(TEMPLATE), tmp_path_factory.mktemp("logs")) as cloud:
+    with LocalCloud(reader.read(TEMPLATE), tmp_path_factory.mktemp("logs")) as cloud:
         planes.load(cloud.aws.client("dynamodb"), PLANES)
         yield Exporter(cloud)
 
@@ -126,7 +126,7 @@ def test_thirty_exports_killed_at_a_random_instant_each_end_equal_to_their_sourc
 
 
 def test_an_export_killed_at_its_deadline_goes_on_from_its_checkpoint(tmp_path):
-    shipped = stack.read(TEMPLATE)
+    shipped = reader.read(TEMPLATE)
     hurried = shipped.function("ExportFunction").with_settings(
         timeout_s=4, ANARCHON_STOP_MARGIN="1s"
     )

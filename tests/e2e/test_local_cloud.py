@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto.dynamodb.responses import DynamoHandler
 
-from anarchon_ddb.local import stack
+from anarchon_ddb.local import reader, stack
 from anarchon_ddb.local.cloud import LocalCloud, environment_of
 from anarchon_ddb.local.functions import Ended
 from anarchon_ddb.local.template import TemplateError
@@ -98,7 +98,7 @@ def plain(tmp_path_factory):
     directory = tmp_path_factory.mktemp("project")
     (directory / "template.yaml").write_text(PLAIN_TEMPLATE)
     (directory / "jobs.py").write_text(PLAIN_JOBS)
-    return stack.read(directory / "template.yaml")
+    return reader.read(directory / "template.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def cloud(plain, tmp_path_factory):
 @pytest.fixture(scope="module")
 def lambda_client(cloud):
     """A client as a function has it: its endpoint comes from the function's environment."""
-    endpoint = cloud.functions["echo"].environment["AWS_ENDPOINT_URL_LAMBDA"]
+    endpoint = cloud.functions["echo"].environment["AWS_ENDPOINT_URL"]
     return boto3.client(
         "lambda",
         endpoint_url=endpoint,
@@ -303,7 +303,7 @@ def test_a_schedule_without_input_delivers_the_default_envelope(cloud):
 
 @pytest.fixture(scope="module")
 def shipped():
-    return stack.read(ROOT / "template.yaml", name="prod", parameters={"SourceTable": "aircraft"})
+    return reader.read(ROOT / "template.yaml", name="prod", parameters={"SourceTable": "aircraft"})
 
 
 def test_a_functions_environment_is_that_of_the_template_and_nothing_of_this_machine(
@@ -314,7 +314,7 @@ def test_a_functions_environment_is_that_of_the_template_and_nothing_of_this_mac
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
 
     environment = environment_of(
-        shipped.function("ExportFunction"), endpoint="http://aws", api="127.0.0.1:1"
+        shipped.function("ExportFunction"), endpoint="http://127.0.0.1:1", signer="prod-export@1"
     )
 
     assert {
@@ -322,9 +322,8 @@ def test_a_functions_environment_is_that_of_the_template_and_nothing_of_this_mac
         "ANARCHON_SCHEDULE_GROUP": "prod",
         "ANARCHON_STACK": "prod",
         "ANARCHON_TABLE": shipped.tables[0].name,
-        "AWS_ACCESS_KEY_ID": "prod-export",
-        "AWS_ENDPOINT_URL": "http://aws",
-        "AWS_ENDPOINT_URL_LAMBDA": "http://127.0.0.1:1",
+        "AWS_ACCESS_KEY_ID": "prod-export@1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "AWS_LAMBDA_FUNCTION_NAME": "prod-export",
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "512",
         "AWS_REGION": "eu-west-1",

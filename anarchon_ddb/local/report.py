@@ -1,0 +1,108 @@
+"""The end of a play, for people: what it was, what became of each schedule, and each promise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rich.console import Console
+
+_MARKS = {True: ("holds", "green"), False: ("BROKEN", "bold red"), None: ("not judged", "dim")}
+
+
+def show(console: Console, summary: Mapping[str, Any]) -> None:
+    """Print a summary as ``Play.summary`` gives it."""
+    _show_figures(console, summary)
+    _show_schedules(console, summary["schedules"])
+    if any(ledger["job"] is not None for ledger in summary["schedules"]):
+        _show_promises(console, summary["promises"])
+    for name, count in summary["queues"].items():
+        if count:
+            console.print(f"{count:,} messages in the queue {name}")
+    console.print()
+    for failure in summary["failures"]:
+        console.print(Text(failure, style="bold red"))
+    if not summary["failures"]:
+        console.print(Text("Every slot that was due is accounted for.", style="bold green"))
+    console.print(
+        Text(
+            f"History {summary['history']['digest']}: {summary['history']['path']}, beside the log "
+            "of each invocation",
+            style="dim",
+        )
+    )
+
+
+def _show_figures(console: Console, summary: Mapping[str, Any]) -> None:
+    clock = "simulated" if summary["simulated"] else "the machine's clock"
+    console.print()
+    console.print(Text(f"{summary['from']} to {summary['to']}, {clock}", style="bold"))
+    if summary["chaos"]:
+        chaos = ",".join(f"{name}={chance:g}" for name, chance in summary["chaos"].items())
+        console.print(f"chaos {chaos}, seed {summary['seed']}")
+    parts = [
+        f"{summary['slots']:,} slots",
+        f"{summary['invocations']:,} invocations ({summary['cold_starts']:,} cold)",
+        f"{summary['attempts']:,} attempts",
+    ]
+    parts += [
+        f"{summary[name]:,} {word}"
+        for name, word in (
+            ("kills", "kills"),
+            ("timed_out", "timed out"),
+            ("throttled", "calls throttled"),
+            ("replies_lost", "replies lost"),
+            ("duplicates", "slots delivered twice"),
+            ("late", "delivered late"),
+            ("undelivered", "never delivered"),
+            ("given_up", "events given up by Lambda"),
+        )
+        if summary[name]
+    ]
+    console.print(", ".join(parts))
+    memory = summary["memory_mb"]
+    console.print(
+        f"{summary['seconds']:,.1f} s, {summary['slots_per_s']:,.1f} slots a second; "
+        f"memory {memory['cloud']:,} MB, largest sandbox {memory['sandbox']:,} MB"
+    )
+
+
+def _show_schedules(console: Console, ledgers: list[Mapping[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("SCHEDULE", "FUNCTION", "DUE", "WORKED", "TWICE OR MORE", "OTHER", "NEVER"):
+        table.add_column(name, justify="right" if name in {"DUE", "WORKED", "NEVER"} else "left")
+    for ledger in ledgers:
+        other = [f"{count} {state}" for state, count in ledger["other"].items()]
+        other += [f"{len(ledger['open'])} open"] if ledger["open"] else []
+        never = len(ledger["absent"])
+        is_job = ledger["job"] is not None
+        table.add_row(
+            ledger["schedule"],
+            ledger["function"],
+            f"{ledger['due']:,}",
+            f"{ledger['worked']:,}",
+            "-" if is_job else f"{ledger['repeated']:,}",
+            ", ".join(other) or "-",
+            Text(f"{never:,}", style="red" if never else ""),
+        )
+    console.print()
+    console.print(table)
+
+
+def _show_promises(console: Console, promises: list[Mapping[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("PROMISE", "", "EVIDENCE"):
+        table.add_column(name, overflow="fold")
+    for promise in promises:
+        mark, style = _MARKS[promise["holds"]]
+        evidence = Text(promise["evidence"])
+        for broken in promise["broken"]:
+            evidence.append(f"\n{broken}", style="red")
+        table.add_row(f"{promise['number']} {promise['text']}", Text(mark, style=style), evidence)
+    console.print()
+    console.print(table)
