@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anarchon_ddb.clock import SYSTEM_CLOCK, iso
 from anarchon_ddb.errors import AnarchonError
-from anarchon_ddb.local import verdict
+from anarchon_ddb.local import queues, verdict
 from anarchon_ddb.local.chaos import Chaos
 from anarchon_ddb.local.cloud import LocalCloud, Simulated, environment_of
 from anarchon_ddb.local.history import History
@@ -168,7 +168,7 @@ class Play:
             "schedules": [ledger.as_dict() for ledger in found],
             "promises": [asdict(promise) for promise in judged],
             "faults": dict(self.tally.faults),
-            "queues": self._queues(),
+            "queues": queues.write(self.stack.queues, self.plan.directory / "queues"),
             "check": None if self.plan.check is None else self._run(self.plan.check),
             "history": {"path": str(self.history.path), "digest": self.history.digest},
             "seconds": round(took_s, 1),
@@ -192,16 +192,6 @@ class Play:
         return not any(
             ledger.open or (ledger.absent and ledger.job is not None) for ledger in self._ledgers()
         )
-
-    def _queues(self) -> dict[str, int]:
-        """Return how many messages each queue of the stack holds."""
-        sqs, held = self.cloud.aws.client("sqs"), {}
-        for name in self.stack.queues:
-            url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-            wanted = "ApproximateNumberOfMessages"
-            found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[wanted])
-            held[name] = int(found["Attributes"][wanted])
-        return held
 
     def _run(self, script: Path) -> int:
         """Run a script with what a function finds in its environment."""

@@ -21,9 +21,9 @@ def show(console: Console, summary: Mapping[str, Any]) -> None:
     _show_schedules(console, summary["schedules"])
     if any(ledger["job"] is not None for ledger in summary["schedules"]):
         _show_promises(console, summary["promises"])
-    for name, count in summary["queues"].items():
-        if count:
-            console.print(f"{count:,} messages in the queue {name}")
+    for name, queue in summary["queues"].items():
+        if queue["messages"]:
+            console.print(f"{queue['messages']:,} messages in the queue {name}: {queue['file']}")
     console.print()
     for failure in summary["failures"]:
         console.print(Text(failure, style="bold red"))
