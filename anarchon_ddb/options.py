@@ -38,6 +38,7 @@ class JobOptions(TypedDict, total=False):
     timeout: Duration
     lease: Duration
     stop_margin: Duration
+    checkpoint_interval: Duration
     max_attempts: int
     retry_delay: Duration
     catch_up: CatchUp
@@ -56,6 +57,7 @@ class Options:
     timeout: int = 86_400_000
     lease: int = 60_000
     stop_margin: int = 10_000
+    checkpoint_interval: int = 0
     max_attempts: int = 3
     retry_delay: int = 30_000
     catch_up: CatchUp = "latest"
@@ -178,6 +180,11 @@ def _check_ranges(name: str, options: Options) -> None:
     for field in ("timeout", "lease", "retention"):
         if getattr(options, field) < 1_000:
             raise InvalidJobError(f"job {name!r}: {field} must be at least 1s")
+    if options.checkpoint_interval < 0:
+        raise InvalidJobError(
+            f"job {name!r}: checkpoint_interval must be a time to let pass between two saves, "
+            "or 0s to store each"
+        )
     if options.max_attempts < 1:
         raise InvalidJobError(f"job {name!r}: max_attempts must be at least 1")
     if options.catch_up_window >= options.retention:
@@ -217,6 +224,7 @@ _PARSERS: dict[str, Callable[[object, str], object]] = {
     "timeout": duration_ms,
     "lease": duration_ms,
     "stop_margin": duration_ms,
+    "checkpoint_interval": duration_ms,
     "max_attempts": _whole_number,
     "retry_delay": duration_ms,
     "catch_up": _choice(CatchUp),
