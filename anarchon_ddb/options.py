@@ -6,7 +6,6 @@ wins: what the operator reads there is what runs. No I/O; the environment is pas
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -172,6 +171,8 @@ def _refuse_unknown(name: str, given: Mapping[str, object], environ: Mapping[str
 
 
 def _nearest(word: str, known: list[str]) -> str:
+    import difflib  # noqa: PLC0415  only a mistake pays for it
+
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 

@@ -6,6 +6,7 @@ waits for another invocation, and nothing is reported as done that was not store
 
 from __future__ import annotations
 
+import codecs
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -390,11 +391,12 @@ def _params_text(delivery: SlotEvent) -> str | None:
 
 
 def warm_up() -> None:
-    """Make the client during Lambda's init, which has a full CPU, before the first event.
+    """Make the client, and load what its first call needs, during Lambda's init: a full CPU.
 
     Raises
     ------
     StoreError
         If no table is named: found at start-up, before any call.
     """
+    codecs.lookup("idna")  # what a first connection would import, for the name of its host
     _ = store_of(SYSTEM_CLOCK).client
