@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import cpu, runs
+from tests.bench import clouds, cpu, races, resumer_pass, resumes, runs, starts, tiny_batches
 from tests.bench.measure import Bench, Figure
 from tests.bench.table import document, text
 
@@ -21,6 +21,14 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "cpu": cpu.cpu,
     "run": runs.run,
     "lock": runs.lock,
+    "resume": resumes.resume,
+    "duplicate": races.duplicate,
+    "race": races.race,
+    "imports": starts.imports,
+    "memory": starts.memory,
+    "early-stop": clouds.early_stop,
+    "resumer": resumer_pass.resumer_pass,
+    "tiny": tiny_batches.tiny,
 }
 FEWEST_ROUNDS = 7
 

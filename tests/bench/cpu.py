@@ -24,8 +24,8 @@ def cpu(bench: Bench) -> Iterator[Figure]:
     """CPU per save against the floor's update_item, on a stub that answers at once."""
     slots = new_slots()
     with server() as dynalite:
-        ours, same = TapedJob(dynalite), Floor(dynalite)
-        lean = Floor(dynalite, is_lean=True)
+        ours, table = TapedJob(dynalite), dynalite.new_table().table
+        same, lean = Floor(table), Floor(table, is_lean=True)
         taken = bench.interleave(
             {
                 "ours": lambda: ours.save_us(next(slots)),

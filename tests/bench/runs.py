@@ -91,7 +91,7 @@ def calls(_bench: Bench) -> Iterator[Figure]:
             yield number(what, [counted], "calls", goal=goal)
             yield number(f"units of it, {overlap}", [units], "units", goal=goal, note=INDEX_NOTE)
         peers: dict[str, Side] = {
-            "the floor's": Floor(dynalite),
+            "the floor's": Floor(dynalite.new_table().table),
             "Powertools' by batch": Powertools("by-batch", by_batch=True),
         }
         for name, side in peers.items():
@@ -135,7 +135,7 @@ def run(bench: Bench) -> Iterator[Figure]:
 def _sides(dynalite: Dynalite) -> dict[str, Side]:
     return {
         "ours": Ours(dynalite),
-        "floor": Floor(dynalite),
+        "floor": Floor(dynalite.new_table().table),
         "Powertools": Powertools("by-batch", by_batch=True),
     }
 

@@ -34,10 +34,9 @@ def text(measures: Mapping[str, Sequence[Figure]]) -> str:
     for name, figures in measures.items():
         lines.append((name, *[""] * (len(HEADINGS) - 1)))
         for figure in figures:
-            mark = ""
-            if figure.note:
+            if figure.note and figure.note not in notes:
                 notes.append(figure.note)
-                mark = f" [{len(notes)}]"
+            mark = f" [{notes.index(figure.note) + 1}]" if figure.note else ""
             lines.append(_row(figure, mark))
     widths = [max(map(len, column)) for column in zip(HEADINGS, *lines, strict=True)]
     rule = "-" * (sum(widths) + 2 * len(widths))

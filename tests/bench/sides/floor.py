@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from tests.bench.endpoint import client, require
-from tests.dynalite import Dynalite
 
 LEASE_MS = 60_000
 CLAIM = (
@@ -50,8 +49,8 @@ FINISH_NAMES = names("state", "owner", "attempt", "finished_at", "open", "due")
 class Floor:
     """One run after another, by hand."""
 
-    def __init__(self, dynalite: Dynalite, table: str = "", *, is_lean: bool = False) -> None:
-        self.table = table or dynalite.new_table().table
+    def __init__(self, table: str, *, is_lean: bool = False) -> None:
+        self.table = table
         self.client = client()
         self.is_lean = is_lean
         self.save = self._save_lean if is_lean else self._save
