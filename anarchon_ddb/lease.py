@@ -45,6 +45,14 @@ class Pace:
         self.longest_batch_ms = max(self.longest_batch_ms, batch_ms)
         self.longest_save_ms = max(self.longest_save_ms, save_ms)
 
+    @property
+    def stored(self) -> dict[str, Value]:
+        """As it is stored with the run."""
+        return {
+            "longest_batch_ms": self.longest_batch_ms,
+            "longest_save_ms": self.longest_save_ms,
+        }
+
 
 class Lease:
     """The lease of one attempt.
@@ -88,6 +96,10 @@ class Lease:
         self.has_progressed = False
         """Whether this attempt stored a new cursor."""
         self._checkpoint = record.checkpoint
+        self._strikes = record.strikes
+        # Nothing until this attempt has written it: what does not change is not sent again.
+        self._sent_pace: dict[str, Value] = {}
+        self._stored_pace: dict[str, Value] = {}
         self._withheld: Cursor | None = None
         self._withheld_for_ms = withheld_for_ms
         self._stored_up_to_ms = clock.monotonic_ms()
@@ -214,7 +226,10 @@ class Lease:
         self._has_stored(cursor)
 
     def _has_stored(self, cursor: Cursor) -> None:
-        self.has_progressed = self.has_progressed or self._is_new(cursor)
+        if self._is_new(cursor):
+            self.has_progressed = True
+            self._strikes = 1
+        self._stored_pace = self._sent_pace
         self.place = records.place(cursor.text, cursor.progress.done)
         self._checkpoint = cursor.text
         self._withheld = None
@@ -229,6 +244,7 @@ class Lease:
     ) -> tuple[protocol.Write, dict[str, Value]]:
         """Return the write that stores a cursor, and its values."""
         clear = cursor.text is None
+        self._sent_pace = self.pace.stored
         optional: dict[str, Value | None] = {
             "checkpoint": cursor.text,
             "now": None if clear else cursor.given_at_ms,
@@ -239,17 +255,16 @@ class Lease:
         }
         shape = protocol.SaveShape(
             clear=clear,
-            progressed=self._is_new(cursor),
+            progressed=self._is_new(cursor) and self._strikes != 1,
             counted=cursor.progress.done is not None,
             totalled=cursor.progress.total is not None,
             versioned=optional["version"] is not None,
             history=self._untold,
             committed=commits,
+            same_pace=self._sent_pace == self._stored_pace,
         )
         values = {name: value for name, value in optional.items() if value is not None}
-        values["longest_batch_ms"] = self.pace.longest_batch_ms
-        values["longest_save_ms"] = self.pace.longest_save_ms
-        return protocol.save(shape), values
+        return protocol.save(shape), values if shape.same_pace else values | self._sent_pace
 
     def check(self) -> None:
         """Make sure that the lease has not run out on the way here; renew it if it has.

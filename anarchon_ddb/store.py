@@ -52,6 +52,9 @@ CONNECT_TIMEOUT_S = 1.0
 READ_TIMEOUT_S = 2.0
 TRIES = 3
 
+# Pynamodb asks for the units that a call consumed unless it is told not to; nobody reads them.
+_UNMETERED = {"ReturnConsumedCapacity": "NONE"}
+
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 
 
@@ -197,7 +200,7 @@ class Store:
         StoreError
             If it is unknown whether it was stored.
         """
-        request = self.action(key, write, values) | {"ReturnValues": returning}
+        request = self.action(key, write, values) | {"ReturnValues": returning, **_UNMETERED}
         reply = self._patiently("UpdateItem", request, patience_ms)
         return None if reply is None else reply.get("Attributes", {})
 
@@ -243,7 +246,7 @@ class Store:
         StoreError
             If it is unknown whether it was stored, or the request itself is not valid.
         """
-        request = {"TransactItems": list(items), "ClientRequestToken": token}
+        request = {"TransactItems": list(items), "ClientRequestToken": token, **_UNMETERED}
         try:
             self._patiently("TransactWriteItems", request, patience_ms)
         except _CancelledError as cancelled:
@@ -282,7 +285,7 @@ class Store:
         return Head(job) if item is None else self._head(job, item)
 
     def _read(self, key: RunKey | HeadKey, patience_ms: int) -> dict[str, Any] | None:
-        request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True}
+        request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True, **_UNMETERED}
         reply = self._patiently("GetItem", request, patience_ms)
         item: dict[str, Any] | None = reply.get("Item") if reply else None
         return item
