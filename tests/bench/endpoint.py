@@ -133,13 +133,14 @@ class Tape:
         finally:
             self._is_playing = False
 
-    def _send(self, request: Any, **_: object) -> AWSResponse:
+    def _send(self, request: Any, **_: object) -> AWSResponse | None:
+        if not (self._is_playing or self._is_recording):
+            return None
         operation = request.headers["X-Amz-Target"].decode().rpartition(".")[2]
         if self._is_playing:
             return self._play(operation, request.url)
         answered: AWSResponse = self._session.send(request)
-        if self._is_recording:
-            self._replies[operation].append((answered.headers, answered.content))
+        self._replies[operation].append((answered.headers, answered.content))
         return answered
 
     def _play(self, operation: str, url: str) -> AWSResponse:

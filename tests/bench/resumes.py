@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from statistics import mean
+from statistics import median
 from typing import Any
 
 from anarchon_ddb import Run
@@ -65,7 +65,7 @@ class InterruptedJob(Ours):
 
 def growth(resumes: list[float]) -> float:
     """Return the last five over the first five; the very first is no resume."""
-    return mean(resumes[-5:]) / mean(resumes[1:6])
+    return median(resumes[-5:]) / median(resumes[1:6])
 
 
 def resume(bench: Bench) -> Iterator[Figure]:
@@ -78,12 +78,12 @@ def resume(bench: Bench) -> Iterator[Figure]:
 
         def ours() -> float:
             job.run_all(next(slots))
-            last_ms["ours"].append(mean(job.resumes_ms[-5:]))
+            last_ms["ours"].append(median(job.resumes_ms[-5:]))
             return growth(job.resumes_ms)
 
         def theirs() -> float:
             durable.run_s()
-            last_ms["durable"].append(mean(durable.resumes_s[-5:]) * 1000)
+            last_ms["durable"].append(median(durable.resumes_s[-5:]) * 1000)
             return growth(durable.resumes_s)
 
         taken = bench.interleave({"ours": ours, "durable": theirs})
