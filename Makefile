@@ -79,7 +79,7 @@ format: $(READY)  ## apply ruff's fixes and format
 lock: $(READY)  ## resolve the lock files again
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --all-extras --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements-sam.lock requirements-sam.in
-	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --extra local --output-file requirements-bench.lock pyproject.toml requirements-bench.in
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --extra cli --extra local --output-file requirements-bench.lock pyproject.toml requirements-bench.in
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements.lock $(IN_RUNTIME:%=--unsafe-package %) --output-file requirements-lambda.lock requirements-lambda.in
 
 clean:  ## remove everything that was made

@@ -58,12 +58,6 @@ class Figure:
         ours, other = self.sides.values()
         return min(ours) / min(other)
 
-    @property
-    def verdict(self) -> str:
-        if self.goal is None:
-            return ""
-        return "holds" if self.goal.holds(self.median) else "DOES NOT HOLD"
-
 
 class Bench:
     """How many rounds, and where progress is shown."""
