@@ -284,6 +284,11 @@ class Store:
         item = self._read(HeadKey(job), patience_ms)
         return Head(job) if item is None else self._head(job, item)
 
+    def read_mark(self, key: RunKey | HeadKey) -> str:
+        """Read whose write a person's last one was, consistently; empty if there was none."""
+        mark: str = (self._read(key, 0) or {}).get("mark", {}).get("S", "")
+        return mark
+
     def _read(self, key: RunKey | HeadKey, patience_ms: int) -> dict[str, Any] | None:
         request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True, **_UNMETERED}
         reply = self._patiently("GetItem", request, patience_ms)

@@ -268,10 +268,21 @@ class Invocation:
         self._tell_start(held)
         ended = self._attempt(held)
         if ended.is_terminal:
-            passage.leave(held, passed.head)
+            self._leave(passed, ended.raised)
         if ended.raised is not None:
             raise ended.raised
         return ended.answer
+
+    def _leave(self, passed: passage.Passed, raised: BaseException | None) -> None:
+        """Leave the gate. A failure of that must not hide the handler's own error."""
+        try:
+            passage.leave(passed.held, passed.head)
+        except StoreError as fault:
+            if raised is None:
+                raise
+            # Whoever comes next finds the gate left by an ended run, and hands it on.
+            self.log.warning("The gate was not left: %s", fault)
+            raised.add_note(f"The gate of the job was not left either: {fault}")
 
     def _attempt(self, held: Held) -> ending.Ended:
         """Let the handler work, and record how it ended."""
