@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,10 +38,11 @@ NOT_A_HANDLERS = {
 }  # fmt: skip
 KILOBYTE = 1_024
 
-# Measured: 0.86 of the floor's instructions and 0.78 of its calls (pynamodb's client leaves out
-# botocore's check of parameters). Above these bounds a save has grown by a tenth: find out by what.
-MOST_INSTRUCTIONS = 1.0
-MOST_CALLS = 0.9
+# Measured: 0.90 of the floor's instructions and 0.83 of its calls (pynamodb's client leaves out
+# botocore's check of parameters). Above these bounds a save has grown by a seventh: find out by
+# what.
+MOST_INSTRUCTIONS = 1.05
+MOST_CALLS = 0.95
 
 
 def loaded_by_an_init() -> set[str]:
@@ -108,6 +111,29 @@ def size_bytes(item: dict[str, dict[str, str]]) -> int:
         + (len(value["S"].encode()) if "S" in value else len(value["N"]) // 2 + 2)
         for name, value in item.items()
     )
+
+
+def test_the_floor_sends_the_very_write_that_a_save_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the two bounds below would compare two different things."""
+    sent: list[dict[str, Any]] = []
+
+    def noted(request: Any, **_: object) -> Any:
+        sent.append(json.loads(request.body))
+        return answer(request)
+
+    answer = counted.answer
+    monkeypatch.setattr(counted, "answer", noted)
+    for name, value in counted.SETTINGS.items():
+        monkeypatch.setenv(name, value)
+    counted.floors(lambda: None)
+    floor = sent[-1]
+    counted.ours(lambda: None)
+    ours = sent[-3]  # before the end, and the gate behind it
+    for name in ("UpdateExpression", "ConditionExpression", "ExpressionAttributeNames",
+                 "ReturnValues"):  # fmt: skip
+        assert floor[name] == ours[name]
+    values = "ExpressionAttributeValues"
+    assert floor[values].keys() == ours[values].keys()
 
 
 def test_a_save_calls_fewer_functions_than_the_same_write_by_hand() -> None:

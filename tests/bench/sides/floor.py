@@ -20,9 +20,7 @@ CLAIM = (
 )
 CLAIMABLE = "attribute_not_exists(#pk) OR (#state = :running AND #lease_until < :now)"
 SAVE = (
-    "SET #lease_until = :lease_until, #seq = :seq, #longest_batch_ms = :longest_batch_ms, "
-    "#longest_save_ms = :longest_save_ms, #checkpoint = :checkpoint, #checkpoint_at = :now, "
-    "#strikes = :one"
+    "SET #lease_until = :lease_until, #seq = :seq, #checkpoint = :checkpoint, #checkpoint_at = :now"
 )
 HELD = "#state = :running AND #owner = :owner AND #attempt = :attempt"
 LEAN_SAVE = "SET #checkpoint = :checkpoint, #lease_until = :lease_until"
@@ -38,10 +36,7 @@ CLAIM_NAMES = names(
     "pk", "state", "owner", "attempt", "seq", "lease_until", "claimed_at", "started_at", "open",
     "due",
 )  # fmt: skip
-SAVE_NAMES = names(
-    "state", "owner", "attempt", "seq", "lease_until", "longest_batch_ms", "longest_save_ms",
-    "checkpoint", "checkpoint_at", "strikes",
-)  # fmt: skip
+SAVE_NAMES = names("state", "owner", "attempt", "seq", "lease_until", "checkpoint", "checkpoint_at")
 LEAN_NAMES = names("owner", "attempt", "lease_until", "checkpoint")
 FINISH_NAMES = names("state", "owner", "attempt", "finished_at", "open", "due")
 
@@ -102,11 +97,8 @@ class Floor:
             ExpressionAttributeValues={
                 **held,
                 ":running": {"S": "running"},
-                ":one": {"N": "1"},
                 ":seq": {"N": str(cursor)},
                 ":lease_until": {"N": str(now_ms + LEASE_MS)},
-                ":longest_batch_ms": {"N": "12"},
-                ":longest_save_ms": {"N": "7"},
                 ":checkpoint": {"S": str(cursor)},
                 ":now": {"N": str(now_ms)},
             },
