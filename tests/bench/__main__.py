@@ -39,6 +39,7 @@ MEASURES: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "imports": starts.imports,
     "memory": starts.memory,
     "early-stop": clouds.early_stop,
+    "tick": clouds.tick,
     "resumer": resumer_pass.resumer_pass,
     "tiny": tiny_batches.tiny,
     "operations": operations.operations,
