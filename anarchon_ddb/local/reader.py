@@ -59,7 +59,8 @@ def read(path: Path, *, name: str = "local", parameters: Mapping[str, str] | Non
     declared = template.load(path).get("Parameters") or {}
     if unknown := sorted(set(given) - set(declared)):
         raise TemplateError(
-            f"{path}: no parameter named {unknown[0]!r}; it has {', '.join(sorted(declared))}"
+            f"{path}: no parameter named {unknown[0]!r}; "
+            f"it has {', '.join(sorted(declared)) or 'none'}"
         )
     return _read(path, name, given)[0]
 
