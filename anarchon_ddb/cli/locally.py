@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,6 +48,9 @@ Exit codes:
 The other commands work on it, with the address that it prints:
   anarchon-ddb jobs --stack local --endpoint-url http://127.0.0.1:PORT
 """
+
+
+_MOST_NAMED = 5
 
 
 class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -116,6 +120,7 @@ def local_command(as_json: bool, **given: Any) -> int:
     No Docker and no AWS account. Each sandbox is a process, killed at its deadline. Without --to
     it plays until Ctrl-C. A change of the code is picked up by the next invocation.
     """
+    _require_extras()
     from anarchon_ddb.local import reader  # noqa: PLC0415 - not for --help
     from anarchon_ddb.local.play import Plan, Play  # noqa: PLC0415
 
@@ -124,7 +129,8 @@ def local_command(as_json: bool, **given: Any) -> int:
         given["template"], name=given["stack"], parameters=dict(given["parameters"])
     )
     if not stack.schedules:
-        raise AnarchonError(f"{given['template']}: nothing in it is fired by a schedule")
+        left_out = "".join(f"; {one}" for one in stack.unplayed[:_MOST_NAMED])
+        raise AnarchonError(f"{given['template']}: no schedule fires a function{left_out}")
     start = _start(given["start"], given["speed"])
     if start is None and given["end"] is not None and given["end"] <= datetime.now(UTC):
         raise click.UsageError(
@@ -145,6 +151,15 @@ def local_command(as_json: bool, **given: Any) -> int:
         check=given["check"],
     )
     return _play(Screen(as_json=as_json), stack, plan, Play)
+
+
+def _require_extras() -> None:
+    """Say what to install, before anything of it is missed half-way."""
+    for name in ("flask", "flask_cors", "moto", "rich", "time_machine", "yaml"):
+        if find_spec(name) is None:
+            raise AnarchonError(
+                f"anarchon-ddb local needs {name}: pip install 'anarchon_ddb[cli,local]'"
+            )
 
 
 def _play(screen: Screen, stack: Stack, plan: Any, play_of: Callable[..., Play]) -> int:

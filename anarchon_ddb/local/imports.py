@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local.functions import FORK_SERVER
 from anarchon_ddb.local.process import start
 from anarchon_ddb.local.sandboxes import INIT_TIMEOUT_S
@@ -70,7 +71,7 @@ class _Heard:
             self.reply({"wake": message["number"]})
             return
         if message is not None and "error" in message:
-            self.error = str(message["error"]["errorMessage"])
+            self.error = texts.told(message["error"])
         elif message is not None and "ready" in message:
             self.is_ready = True
         elif message is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from anarchon_ddb.clock import SYSTEM_CLOCK, iso
 from anarchon_ddb.errors import AnarchonError
 from anarchon_ddb.local import imports, verdict
+from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local.chaos import Chaos
 from anarchon_ddb.local.cloud import LocalCloud, Simulated, environment_of
 from anarchon_ddb.local.functions import Ended
@@ -98,6 +99,7 @@ class Play:
         self.stack = stack
         self.plan = plan
         self.is_over = is_over
+        self._errors: dict[str, str] = {}  # the last of each function
         self.faults: dict[str, str] = {}
         """Functions whose handler can't be imported, and why."""
         self.cloud = LocalCloud(
@@ -122,7 +124,7 @@ class Play:
                 frozenset(table.name for table in self.stack.tables),
                 self.cloud.clock,
             )
-            self.cloud.listeners += [self._note_import, self.history.listen]
+            self.cloud.listeners += [self._note_error, self.history.listen]
             self.cloud.aws.watchers.append(self.referee.watch)
             if self.plan.setup is not None:
                 code = self._run(self.plan.setup)
@@ -186,6 +188,7 @@ class Play:
             "schedules": [ledger.as_dict() for ledger in found],
             "promises": [asdict(promise) for promise in judged],
             "faults": dict(self.faults),
+            "last_errors": dict(self._errors),
             "queues": self._queues(),
             "check": check,
             "history": {"path": str(self.history.path), "digest": self.history.digest},
@@ -209,14 +212,16 @@ class Play:
     def _is_settled(self) -> bool:
         return not any(ledger.open or ledger.waiting for ledger in self._ledgers())
 
-    def _note_import(self, event: object) -> None:
-        """Keep why a handler can't be imported, until it can."""
+    def _note_error(self, event: object) -> None:
+        """Keep how a function failed last, and why a handler can't be imported, until it can."""
         if not isinstance(event, Ended):
             return
         if event.in_init:
-            self.faults[event.function] = f"{event.payload['errorMessage']}; log: {event.log}"
+            self.faults[event.function] = f"{texts.told(event.payload)}; log: {event.log}"
         elif event.end == "returned":
             self.faults.pop(event.function, None)
+        if event.end != "returned":
+            self._errors[event.function] = f"{texts.told(event.payload)}; log: {event.log}"
 
     def _queues(self) -> dict[str, int]:
         """Return how many messages each queue of the stack holds."""

@@ -57,6 +57,8 @@ class Ledger:
     """Of a plain function: slots that it worked on more than once."""
     other: dict[str, int] = field(default_factory=dict)
     """Slots of a job that ended in another state."""
+    last_error: str | None = None
+    """Of the last slot whose run failed."""
     absent: list[str] = field(default_factory=list)
     """Slots that left no trace, or that a plain function never worked on to the end."""
     open: list[str] = field(default_factory=list)
@@ -170,6 +172,7 @@ def _ledger(
         elif seen.record.state in OPEN_STATES:
             ledger.open.append(slot)
         else:
+            ledger.last_error = seen.record.error or ledger.last_error
             ledger.other[seen.record.state] = ledger.other.get(seen.record.state, 0) + 1
     return ledger
 
@@ -266,11 +269,16 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
     ]
     for ledger in summary["schedules"]:
         if failed := ledger["other"].get("failed"):
-            found.append(f"{_n(failed, 'run')} of {ledger['job']} failed")
+            found.append(
+                f"{_n(failed, 'run')} of {ledger['job']} failed; "
+                f"the last error: {ledger['last_error']}"
+            )
         if ledger["job"] is None and ledger["absent"] and not ledger["is_resumer"]:
+            last = summary["last_errors"].get(ledger["function"], "")
             found.append(
                 f"{_n(len(ledger['absent']), 'slot')} of {ledger['schedule']} "
                 f"never worked on to the end by {ledger['function']}"
+                + (f"; its last error: {last}" if last else "")
             )
     found += import_failures(summary["faults"])
     if summary["check"] not in {None, 0}:
