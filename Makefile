@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SAM_VENV := .venv-sam
 SAM_READY := $(SAM_VENV)/.ready
+BENCH_VENV := .venv-bench
+BENCH_READY := $(BENCH_VENV)/.ready
 NODE_READY := tests/node_modules/.ready
 # Lambda's Python has these: the lock of an artifact leaves them out.
 IN_RUNTIME := boto3 botocore jmespath python-dateutil s3transfer six urllib3
 SAM := SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$${AWS_DEFAULT_REGION:-eu-west-1} $(SAM_VENV)/bin/sam
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test nightly lint format lock build clean
+.PHONY: help setup demo test nightly bench lint format lock build clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,6 +32,12 @@ $(READY): requirements.lock pyproject.toml
 $(SAM_READY): requirements-sam.lock
 	$(PYTHON) -m venv --clear $(SAM_VENV)
 	$(SAM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-sam.lock
+	@touch $@
+
+# The peers that the package is measured against; the package itself is read from here.
+$(BENCH_READY): requirements-bench.lock
+	$(PYTHON) -m venv --clear $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-bench.lock
 	@touch $@
 
 # dynalite proves the races between processes. Without Node those tests say so and the rest goes on.
@@ -54,6 +62,9 @@ test: $(READY) $(SAM_READY) $(NODE_READY)  ## run all tests
 nightly: $(READY) $(SAM_READY) $(NODE_READY)  ## the long searches
 	NIGHTLY=1 $(BIN)/python -m pytest -n auto -m nightly $(ARGS)
 
+bench: $(BENCH_READY) $(NODE_READY)  ## measure it against its peers; ARGS="run imports --rounds 9"
+	@$(BENCH_VENV)/bin/python -m tests.bench $(ARGS)
+
 lint: $(READY) $(SAM_READY)  ## ruff, mypy, the direction of imports, the template
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -68,8 +79,9 @@ format: $(READY)  ## apply ruff's fixes and format
 lock: $(READY)  ## resolve the lock files again
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --all-extras --output-file requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --output-file requirements-sam.lock requirements-sam.in
+	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-header --extra cli --extra local --output-file requirements-bench.lock pyproject.toml requirements-bench.in
 	$(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --no-header --constraint requirements.lock $(IN_RUNTIME:%=--unsafe-package %) --output-file requirements-lambda.lock requirements-lambda.in
 
 clean:  ## remove everything that was made
-	rm -rf $(VENV) $(SAM_VENV) tests/node_modules .aws-sam .anarchon build dist *.egg-info
+	rm -rf $(VENV) $(SAM_VENV) $(BENCH_VENV) tests/node_modules .aws-sam .anarchon build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from anarchon_ddb.errors import CheckpointError, CheckpointTooLargeError
 
@@ -143,7 +143,9 @@ def _encode_datetime(value: datetime, path: str, _depth: int) -> object:
             f"{path or 'the value'}: a datetime without a time zone; "
             "give it one, such as datetime.now(timezone.utc)"
         )
-    if isinstance(value.tzinfo, ZoneInfo) and value.tzinfo.key:
+    # A zone of this kind can't be there before its module is: it is not loaded to look for one.
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo and isinstance(value.tzinfo, zoneinfo.ZoneInfo) and value.tzinfo.key:
         local = value.replace(tzinfo=None).isoformat()
         return _marked("datetime", [local, value.tzinfo.key, value.fold])
     return _marked("datetime", value.isoformat())
@@ -220,6 +222,8 @@ def _decode_datetime(value: Any) -> datetime:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         return moment.replace(tzinfo=UTC) if moment.utcoffset() is None else moment
+    from zoneinfo import ZoneInfo  # noqa: PLC0415  1 ms of each cold start, for few cursors
+
     local, key, fold = value
     return datetime.fromisoformat(local).replace(tzinfo=ZoneInfo(key), fold=fold)
 

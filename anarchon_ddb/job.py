@@ -76,8 +76,9 @@ def job(name: str, **given: Unpack[JobOptions]) -> Callable[[Callable[[Run], obj
         The policy. Durations as ``"90s"``, ``"50m"``, ``"1h"``, ``"30d"`` or ``timedelta``. Each
         may be set in the template as ``ANARCHON_<OPTION>``, which wins. The defaults:
         ``overlap="skip"``, ``timeout="24h"``, ``lease="60s"``, ``stop_margin="10s"``,
-        ``max_attempts=3``, ``retry_delay="30s"``, ``catch_up="latest"``,
-        ``catch_up_window="24h"``, ``continuation="resumer"``, ``retention="30d"``, ``version=""``,
+        ``checkpoint_interval="0s"`` (each ``save`` is stored), ``max_attempts=3``,
+        ``retry_delay="30s"``, ``catch_up="latest"``, ``catch_up_window="24h"``,
+        ``continuation="resumer"``, ``retention="30d"``, ``version=""``,
         ``on_version_change="restart"``.
 
     Raises

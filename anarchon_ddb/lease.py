@@ -4,6 +4,9 @@ The lease is short and never reaches past the invocation's deadline; a save rene
 does every third of it when no save has. A refused write means that another invocation holds the
 run: from then on nothing of this one is written. The thread is joined before the run is ended: a
 frozen sandbox must not wake a heartbeat later.
+
+A save may be withheld (``cursor``). Whatever the holder writes next carries it: a later save, the
+renewal, a commit, or the write at the end of the handler.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anarchon_ddb import protocol, records, transaction
+from anarchon_ddb.cursor import Cursor, Progress
 from anarchon_ddb.errors import LeaseLost, StoreError
 from anarchon_ddb.schema import RunKey, pack_attempts
 
@@ -41,13 +45,13 @@ class Pace:
         self.longest_batch_ms = max(self.longest_batch_ms, batch_ms)
         self.longest_save_ms = max(self.longest_save_ms, save_ms)
 
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How much is done, and of how much, as the handler said."""
-
-    done: int | None = None
-    total: int | None = None
+    @property
+    def stored(self) -> dict[str, Value]:
+        """As it is stored with the run."""
+        return {
+            "longest_batch_ms": self.longest_batch_ms,
+            "longest_save_ms": self.longest_save_ms,
+        }
 
 
 class Lease:
@@ -59,6 +63,8 @@ class Lease:
         The run as the claim returned it.
     lease_ms : int
         How long the lease is, counted from its last write.
+    withheld_for_ms : int
+        For how long a save may be withheld; 0 to store each.
     version : str
         The job's version, stored with each cursor; empty if it has none.
     remaining_ms : callable
@@ -71,6 +77,7 @@ class Lease:
         record: RunRecord,
         *,
         lease_ms: int,
+        withheld_for_ms: int = 0,
         version: str,
         remaining_ms: Callable[[], int],
         clock: Clock,
@@ -86,6 +93,17 @@ class Lease:
         """The last one known to be stored."""
         self._sent_seq = record.seq
         self.place = records.place(record.checkpoint, record.done)
+        self.has_progressed = False
+        """Whether this attempt stored a new cursor."""
+        self._checkpoint = record.checkpoint
+        self._strikes = record.strikes
+        # Nothing until this attempt has written it: what does not change is not sent again.
+        self._sent_pace: dict[str, Value] = {}
+        self._stored_pace: dict[str, Value] = {}
+        self._withheld: Cursor | None = None
+        self._withheld_for_ms = withheld_for_ms
+        self._stored_up_to_ms = clock.monotonic_ms()
+        """When the batch ended whose cursor is stored; at first, when the attempt began."""
         self._untold = self.past != record.attempts
         self.store = store
         self._lease_ms = lease_ms
@@ -115,8 +133,8 @@ class Lease:
         """Return how long a call may be tried: as long as one more try ends before the deadline."""
         return max(0, self._remaining_ms() - PATIENCE_RESERVE_MS)
 
-    def save(self, checkpoint: str | None, progress: Progress, *, progressed: bool) -> None:
-        """Store a cursor, or forget it (None), and renew.
+    def save(self, checkpoint: str, progress: Progress, *, at_once: bool) -> None:
+        """Store a cursor and renew; or withhold it, where that is allowed and it is early enough.
 
         Raises
         ------
@@ -127,15 +145,40 @@ class Lease:
         """
         with self._lock:
             self._refuse_if_lost()
-            write, values = self._saving(checkpoint, progress, progressed=progressed)
-            self._send(write, values, self.patience_ms())
-            self.place = records.place(checkpoint, progress.done)
-            self._untold = False
+            cursor = self._given(checkpoint, progress)
+            if at_once or not self._may_wait(cursor):
+                self._store(cursor, self.patience_ms())
+            else:
+                self._withheld = cursor
 
-    def commit(
-        self, items: Sequence[Item], checkpoint: str, progress: Progress, *, progressed: bool
-    ) -> None:
-        """Store the user's writes and a cursor in one transaction, and renew.
+    def store_withheld(self) -> None:
+        """Store the cursor that the last saves withheld, if they did, and renew.
+
+        Raises
+        ------
+        LeaseLost, StoreError
+            As ``save``.
+        """
+        with self._lock:
+            if self._withheld is not None:
+                self._refuse_if_lost()
+                self._store(self._withheld, self.patience_ms())
+
+    def forget(self) -> None:
+        """Forget the cursor, the withheld one as well, and renew.
+
+        Raises
+        ------
+        LeaseLost, StoreError
+            As ``save``.
+        """
+        with self._lock:
+            self._refuse_if_lost()
+            now_ms, ended_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            self._store(Cursor(None, Progress(), now_ms, ended_ms), self.patience_ms())
+
+    def commit(self, items: Sequence[Item], checkpoint: str, progress: Progress) -> None:
+        """Store the user's writes and a cursor in one transaction, and renew. Never withheld.
 
         Raises
         ------
@@ -152,10 +195,10 @@ class Lease:
             self._refuse_if_lost()
             run = {"TableName": self.store.table, "Key": self.key.wire}
             transaction.check(items, run, checkpoint)
-            write, values = self._saving(checkpoint, progress, progressed=progressed, commits=True)
+            cursor = self._given(checkpoint, progress)
+            write, values = self._saving(cursor, commits=True)
             self._transact(items, write, values)
-            self.place = records.place(checkpoint, progress.done)
-            self._untold = False
+            self._has_stored(cursor)
             self._look_for_a_stop()
 
     def condition_check(self) -> Item:
@@ -163,36 +206,65 @@ class Lease:
         values: dict[str, Value] = {"owner": self.owner, "attempt": self.attempt}
         return {"ConditionCheck": self.store.action(self.key, protocol.HOLDS, values)}
 
+    def _given(self, checkpoint: str, progress: Progress) -> Cursor:
+        """Return a cursor as the handler gives it now, with what a withheld one told before it."""
+        if self._withheld is not None:
+            progress = progress.after(self._withheld.progress)
+        return Cursor(checkpoint, progress, self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def _may_wait(self, cursor: Cursor) -> bool:
+        """Tell whether a cursor may be left to a later write: a kill repeats little until then.
+
+        Not beyond the lease's end: who was frozen so long must learn that it was overtaken.
+        """
+        unstored_ms = cursor.batch_ended_ms - self._stored_up_to_ms
+        return unstored_ms < self._withheld_for_ms and cursor.given_at_ms < self.until_ms
+
+    def _store(self, cursor: Cursor, patience_ms: int) -> None:
+        write, values = self._saving(cursor)
+        self._send(write, values, patience_ms)
+        self._has_stored(cursor)
+
+    def _has_stored(self, cursor: Cursor) -> None:
+        if self._is_new(cursor):
+            self.has_progressed = True
+            self._strikes = 1
+        self._stored_pace = self._sent_pace
+        self.place = records.place(cursor.text, cursor.progress.done)
+        self._checkpoint = cursor.text
+        self._withheld = None
+        self._stored_up_to_ms = cursor.batch_ended_ms
+        self._untold = False
+
+    def _is_new(self, cursor: Cursor) -> bool:
+        return cursor.text is not None and cursor.text != self._checkpoint
+
     def _saving(
-        self,
-        checkpoint: str | None,
-        progress: Progress,
-        *,
-        progressed: bool,
-        commits: bool = False,
+        self, cursor: Cursor, *, commits: bool = False
     ) -> tuple[protocol.Write, dict[str, Value]]:
         """Return the write that stores a cursor, and its values."""
+        clear = cursor.text is None
+        self._sent_pace = self.pace.stored
         optional: dict[str, Value | None] = {
-            "checkpoint": checkpoint,
-            "now": None if checkpoint is None else self._clock.now_ms(),
-            "done": progress.done,
-            "total": progress.total,
-            "version": None if checkpoint is None else self._version or None,
+            "checkpoint": cursor.text,
+            "now": None if clear else cursor.given_at_ms,
+            "done": cursor.progress.done,
+            "total": cursor.progress.total,
+            "version": None if clear else self._version or None,
             "attempts": pack_attempts(self.past) if self._untold else None,
         }
         shape = protocol.SaveShape(
-            clear=checkpoint is None,
-            progressed=progressed,
-            counted=progress.done is not None,
-            totalled=progress.total is not None,
+            clear=clear,
+            progressed=self._is_new(cursor) and self._strikes != 1,
+            counted=cursor.progress.done is not None,
+            totalled=cursor.progress.total is not None,
             versioned=optional["version"] is not None,
             history=self._untold,
             committed=commits,
+            same_pace=self._sent_pace == self._stored_pace,
         )
         values = {name: value for name, value in optional.items() if value is not None}
-        values["longest_batch_ms"] = self.pace.longest_batch_ms
-        values["longest_save_ms"] = self.pace.longest_save_ms
-        return protocol.save(shape), values
+        return protocol.save(shape), values if shape.same_pace else values | self._sent_pace
 
     def check(self) -> None:
         """Make sure that the lease has not run out on the way here; renew it if it has.
@@ -208,8 +280,13 @@ class Lease:
     def renew(self) -> None:
         """Prolong the lease. A refusal is remembered and raised by the holder's next step."""
         with self._lock:
-            if self.lost is None:
-                self._send(protocol.RENEW, {}, min(self.patience_ms(), self._lease_ms // 3))
+            if self.lost is not None:
+                return
+            patience_ms = min(self.patience_ms(), self._lease_ms // 3)
+            if self._withheld is not None:
+                self._store(self._withheld, patience_ms)
+            else:
+                self._send(protocol.RENEW, {}, patience_ms)
 
     def _send(self, write: protocol.Write, values: dict[str, Value], patience_ms: int) -> None:
         seq, until_ms = self._fence(values)

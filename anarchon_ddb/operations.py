@@ -7,13 +7,15 @@ No printing; the command line is built on top.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from anarchon_ddb import codec, gate, interventions, protocol, records
 from anarchon_ddb.clock import iso, to_ms
 from anarchon_ddb.errors import RefusedError
 from anarchon_ddb.records import Attempt, Head, RunRecord, Value, open_shard
-from anarchon_ddb.schema import RunKey, pack_attempts
+from anarchon_ddb.schema import HeadKey, RunKey, pack_attempts
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -228,14 +230,26 @@ def _write(store: Store, record: RunRecord, write: Write, values: dict[str, Valu
         "read_lease_until": record.lease_until,
     }
     wanted = {name: as_read[name] for name in as_read if f":{name}" in write.condition}
-    if store.write(RunKey(record.job, record.slot), write, {**values, **wanted}) is None:
+    if not _is_stored(store, RunKey(record.job, record.slot), write, {**values, **wanted}):
         raise RefusedError(f"{_name(record)} changed meanwhile, nothing was done: look at it again")
 
 
 def _write_head(store: Store, head: Head, write: Write, values: dict[str, Value]) -> None:
     as_read: dict[str, Value] = {"rev": head.rev} if ":rev" in write.condition else {}
-    if store.write_head(head.job, write, {**values, **as_read}) is None:
+    if not _is_stored(store, HeadKey(head.job), write, {**values, **as_read}):
         raise RefusedError(f"the gate of {head.job} changed meanwhile, nothing was done")
+
+
+def _is_stored(store: Store, key: RunKey | HeadKey, write: Write, values: dict[str, Value]) -> bool:
+    """Send a person's write; tell whether it is stored, also if only its reply was lost.
+
+    The SDK sends it again then, and the copy is refused by what the first one changed. Each write
+    has a mark of its own, so that it is not taken for the same wish of somebody else.
+    """
+    mark = uuid4().hex[:16]
+    marked = replace(write, sets=(*write.sets, "#mark = :mark"))
+    granted = store.write(key, marked, {**values, "mark": mark})
+    return granted is not None or store.read_mark(key) == mark
 
 
 def _ask_to_stop(store: Store, record: RunRecord, how: str) -> None:

@@ -6,7 +6,6 @@ wins: what the operator reads there is what runs. No I/O; the environment is pas
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +37,7 @@ class JobOptions(TypedDict, total=False):
     timeout: Duration
     lease: Duration
     stop_margin: Duration
+    checkpoint_interval: Duration
     max_attempts: int
     retry_delay: Duration
     catch_up: CatchUp
@@ -56,6 +56,7 @@ class Options:
     timeout: int = 86_400_000
     lease: int = 60_000
     stop_margin: int = 10_000
+    checkpoint_interval: int = 0
     max_attempts: int = 3
     retry_delay: int = 30_000
     catch_up: CatchUp = "latest"
@@ -170,6 +171,8 @@ def _refuse_unknown(name: str, given: Mapping[str, object], environ: Mapping[str
 
 
 def _nearest(word: str, known: list[str]) -> str:
+    import difflib  # noqa: PLC0415  only a mistake pays for it
+
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
@@ -178,6 +181,11 @@ def _check_ranges(name: str, options: Options) -> None:
     for field in ("timeout", "lease", "retention"):
         if getattr(options, field) < 1_000:
             raise InvalidJobError(f"job {name!r}: {field} must be at least 1s")
+    if options.checkpoint_interval < 0:
+        raise InvalidJobError(
+            f"job {name!r}: checkpoint_interval must be a time to let pass between two saves, "
+            "or 0s to store each"
+        )
     if options.max_attempts < 1:
         raise InvalidJobError(f"job {name!r}: max_attempts must be at least 1")
     if options.catch_up_window >= options.retention:
@@ -217,6 +225,7 @@ _PARSERS: dict[str, Callable[[object, str], object]] = {
     "timeout": duration_ms,
     "lease": duration_ms,
     "stop_margin": duration_ms,
+    "checkpoint_interval": duration_ms,
     "max_attempts": _whole_number,
     "retry_delay": duration_ms,
     "catch_up": _choice(CatchUp),

@@ -150,7 +150,7 @@ NOT_REPEATED = "#seq < :seq"
 OUT_OF_INDEX = ("#open", "#due")
 
 _PROLONG = ("#lease_until = :lease_until", "#seq = :seq")
-_PACE = ("#longest_batch_ms = :longest_batch_ms", "#longest_save_ms = :longest_save_ms")
+_PACE = "#longest_batch_ms = :longest_batch_ms, #longest_save_ms = :longest_save_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class SaveShape:
     clear: bool
     """Forget the cursor instead of storing one."""
     progressed: bool
-    """The cursor is a new one: earlier strikes no longer count."""
+    """The cursor is a new one, and strikes before this attempt are stored: they no longer count."""
     counted: bool
     """The handler said how much is done."""
     totalled: bool
@@ -171,12 +171,15 @@ class SaveShape:
     """Record what became of the predecessors: the holder's first write does."""
     committed: bool = False
     """Part of a transaction with writes of the user's, which must not be repeated."""
+    same_pace: bool = False
+    """The longest batch and save are stored as they are: nothing of them to send."""
 
 
 @cache
 def save(shape: SaveShape) -> Write:
     """Return the write that stores a cursor and prolongs the lease."""
     optional = {
+        _PACE: not shape.same_pace,
         "#checkpoint = :checkpoint, #checkpoint_at = :now": not shape.clear,
         "#strikes = :one": shape.progressed,
         "#done = :done": shape.counted,
@@ -187,7 +190,7 @@ def save(shape: SaveShape) -> Write:
     cursor = ("#checkpoint", "#checkpoint_at", "#done", "#total", "#version")
     return Write(
         name="save",
-        sets=(*_PROLONG, *_PACE, *(setting for setting, wanted in optional.items() if wanted)),
+        sets=(*_PROLONG, *(setting for setting, wanted in optional.items() if wanted)),
         removes=cursor if shape.clear else (),
         requires=(*HELD, NOT_REPEATED if shape.committed else NOT_OVERTAKEN),
         constants=RUNNING_RUN | ({"one": 1} if shape.progressed else {}),

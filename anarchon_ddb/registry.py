@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from anarchon_ddb.errors import InvalidScheduleError, StoreError
+from anarchon_ddb.replies import TRANSIENT
 from anarchon_ddb.schedule import parse
-from anarchon_ddb.store import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

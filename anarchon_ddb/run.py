@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anarchon_ddb import codec, pagination, protocol
 from anarchon_ddb.advice import Advice
 from anarchon_ddb.clock import from_ms
+from anarchon_ddb.cursor import Progress, encode
 from anarchon_ddb.errors import (
     Cancelled,
     CheckpointError,
-    CheckpointTooLargeError,
     InvalidScheduleError,
     LeaseLost,
     Stop,
     StopEarly,
 )
-from anarchon_ddb.lease import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,9 +51,9 @@ class Run:
     attempt, fencing_token : int
         1, 2, 3 …: a later attempt has a greater one. A sink that refuses smaller ones is fenced.
     checkpoint : object
-        The cursor saved last; None on a run that saved nothing yet.
+        The cursor given to ``save`` last; None on a run that saved nothing yet.
     checkpoint_at : datetime or None
-        When it was saved.
+        When that was.
     params : mapping
         What the delivery brought; the same on every attempt.
     logger : Logger
@@ -93,8 +92,6 @@ class Run:
         self.logger = logger
         self.stopped_by: Stop | None = None
         """Why the work has to end here; set even if a handler swallows it."""
-        self.has_progressed = False
-        self._stored = record.checkpoint
         self._done = record.done or 0
         self._schedule_arn = record.schedule
         self._lease = lease
@@ -198,10 +195,16 @@ class Run:
         """
         self._raise_if_lost()
         if self.should_stop and self.stopped_by is not None:
+            if isinstance(self.stopped_by, StopEarly):  # after it the cursor is stored
+                self._lease.store_withheld()
             raise self.stopped_by
 
     def save(self, cursor: object, *, done: int | None = None, total: int | None = None) -> None:
         """Store the cursor after a finished batch, renew the lease, and stop if time is short.
+
+        Under ``checkpoint_interval`` a cursor that follows a stored one soon is stored by a later
+        save, the heartbeat, or the end of the handler. A kill before that repeats its batch, and
+        only then ``LeaseLost`` is found out. What is wrong with the cursor is raised at once.
 
         Parameters
         ----------
@@ -288,8 +291,8 @@ class Run:
         The work begins anew in this attempt, with ``checkpoint`` None; slot and attempt stay.
         """
         self._raise_if_lost()
-        self._lease.save(None, Progress(), progressed=False)
-        self.checkpoint = self.checkpoint_at = self._stored = None
+        self._lease.forget()
+        self.checkpoint = self.checkpoint_at = None
         self._done = 0
         self._batch_started_ms = self._clock.monotonic_ms()
         self.logger.info("The checkpoint was forgotten; the run begins anew")
@@ -365,49 +368,36 @@ class Run:
             if token:  # behind the last page there is nothing to stop before
                 self.raise_if_stopping()
 
-    def _store(self, cursor: object, progress: Progress, items: Sequence[Item] = ()) -> None:
-        if cursor is None:
-            raise CheckpointError(
-                f"{self._name}: None is no cursor, it means that nothing was saved yet; "
-                "to forget the cursor call run.restart()"
-            )
+    def _store(
+        self, cursor: object, progress: Progress, items: Sequence[Item] | None = None
+    ) -> None:
         self._raise_if_lost()
-        text = self._encode(cursor)
+        text = encode(cursor, self._name)
         started_ms = self._clock.monotonic_ms()
         self._lease.pace.add(batch_ms=started_ms - self._batch_started_ms)
-        is_new = text != self._stored
         if items:
-            self._lease.commit(items, text, progress, progressed=is_new)
+            self._lease.commit(items, text, progress)
         else:
-            self._lease.save(text, progress, progressed=is_new)
+            self._lease.save(text, progress, at_once=items is not None)
         ended_ms = self._clock.monotonic_ms()
         self._lease.pace.add(save_ms=ended_ms - started_ms)
         self._batch_started_ms = ended_ms
         self._batches += 1
-        self._stored = text
         self._done = self._done if progress.done is None else progress.done
-        self.has_progressed = self.has_progressed or is_new
         # As a later attempt would get it: no object of the handler's is shared.
         self.checkpoint, self.checkpoint_at = codec.loads(text), from_ms(self._clock.now_ms())
         self._advice.after_save(text, self._lease.pace.longest_batch_ms)
-
-    def _encode(self, cursor: object) -> str:
-        try:
-            return codec.dumps(cursor)
-        except CheckpointTooLargeError as error:
-            raise CheckpointTooLargeError(f"{self._name}: {error}") from None
-        except CheckpointError as error:
-            raise CheckpointError(f"{self._name}: the cursor can't be saved: {error}") from None
 
     @property
     def _name(self) -> str:
         return f"job {self.job!r}, slot {self.slot:%Y-%m-%dT%H:%M:%SZ}"
 
     def _raise_if_lost(self) -> None:
-        if isinstance(self._lease.lost, LeaseLost):
-            self.stopped_by = self._lease.lost
-        if self._lease.lost is not None:
-            raise self._lease.lost
+        lost = self._lease.lost
+        if isinstance(lost, LeaseLost):
+            self.stopped_by = lost
+        if lost is not None:
+            raise lost
 
     def _reason_to_stop(self) -> Stop | None:
         if isinstance(self._lease.lost, LeaseLost):

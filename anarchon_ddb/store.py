@@ -12,16 +12,18 @@ Every read is consistent, except a query of the index, from which nothing is dec
 
 from __future__ import annotations
 
+import gc
 import os
 import random
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import botocore
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError
 from pynamodb.connection import Connection
 
-from anarchon_ddb import sdk, transaction
+from anarchon_ddb import replies, sdk, transaction
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.gate import RULES_SHARD
@@ -50,29 +52,10 @@ CONNECT_TIMEOUT_S = 1.0
 READ_TIMEOUT_S = 2.0
 TRIES = 3
 
-_REFUSED = "ConditionalCheckFailedException"
-_CANCELLED = "TransactionCanceledException"
-TRANSIENT = frozenset(
-    {
-        "InternalServerError",
-        "InternalFailure",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "ServiceUnavailable",
-        "ThrottlingException",
-        "LimitExceededException",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-    }
-)
+# Pynamodb asks for the units that a call consumed unless it is told not to; nobody reads them.
+_UNMETERED = {"ReturnConsumedCapacity": "NONE"}
+
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-_ADVICE = {
-    "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
-    "ResourceNotFoundException": "No such table there: check its name and the region",
-    "ValidationException": "If the keys or the index are named: the table must have the keys pk "
-    "and sk, both strings, and the index open-runs. Create it from infra/table.yaml",
-    "UnrecognizedClientException": "The credentials are not valid",
-}
 
 
 class Store:
@@ -141,7 +124,8 @@ class Store:
             If it can't be made: no region is set.
         """
         try:
-            return self._connection.client
+            with _collector_paused():
+                return self._connection.client
         except BotoCoreError as error:
             raise self._explained("client", error) from error
 
@@ -216,7 +200,7 @@ class Store:
         StoreError
             If it is unknown whether it was stored.
         """
-        request = self.action(key, write, values) | {"ReturnValues": returning}
+        request = self.action(key, write, values) | {"ReturnValues": returning, **_UNMETERED}
         reply = self._patiently("UpdateItem", request, patience_ms)
         return None if reply is None else reply.get("Attributes", {})
 
@@ -262,7 +246,7 @@ class Store:
         StoreError
             If it is unknown whether it was stored, or the request itself is not valid.
         """
-        request = {"TransactItems": list(items), "ClientRequestToken": token}
+        request = {"TransactItems": list(items), "ClientRequestToken": token, **_UNMETERED}
         try:
             self._patiently("TransactWriteItems", request, patience_ms)
         except _CancelledError as cancelled:
@@ -300,8 +284,13 @@ class Store:
         item = self._read(HeadKey(job), patience_ms)
         return Head(job) if item is None else self._head(job, item)
 
+    def read_mark(self, key: RunKey | HeadKey) -> str:
+        """Read whose write a person's last one was, consistently; empty if there was none."""
+        mark: str = (self._read(key, 0) or {}).get("mark", {}).get("S", "")
+        return mark
+
     def _read(self, key: RunKey | HeadKey, patience_ms: int) -> dict[str, Any] | None:
-        request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True}
+        request = {"TableName": self.table, "Key": key.wire, "ConsistentRead": True, **_UNMETERED}
         reply = self._patiently("GetItem", request, patience_ms)
         item: dict[str, Any] | None = reply.get("Item") if reply else None
         return item
@@ -387,39 +376,22 @@ class Store:
             # A copy, since the connection adds to what it is given.
             return self._connection.dispatch(operation, dict(request))
         except (ClientError, BotoCoreError) as error:
-            if _code(error) == _REFUSED:
+            if replies.code(error) == replies.REFUSED:
                 return None
-            reasons = _reasons(error)
+            reasons = replies.reasons(error)
             if any(code not in transaction.TRANSIENT | {"None"} for code, _ in reasons):
                 raise _CancelledError(reasons) from error
             raise self._explained(operation, error) from error
 
     def _explained(self, operation: str, error: Exception) -> StoreError:
-        code = _code(error)
-        # IAM knows no action of that name: the checkpoint's part is an update.
-        action = "UpdateItem" if operation == "TransactWriteItems" else operation
-        advice = _ADVICE.get(code, "").format(operation=action)
-        region = self._region()
-        transient = code in TRANSIENT | {_CANCELLED} or isinstance(error, HTTPClientError)
-        detail = _answered(error).get("Message") or str(error)
-        return StoreError(
-            f"DynamoDB {operation} on table {self.table!r} (from {self._source}) in region "
-            f"{region} failed: {code}: {detail}" + (f". {advice}" if advice else ""),
-            retryable=transient,
-            code=code,
-        )
+        where = f"table {self.table!r} (from {self._source}) in region {self._region()}"
+        return replies.explained(operation, where, error)
 
     def _region(self) -> str:
         setting = "AWS_DEFAULT_REGION"
         if os.environ.get(setting):
             return f"{os.environ[setting]} (from {setting})"
         return str(self.session.get_config_variable("region") or f"unknown (set {setting})")
-
-
-def _answered(error: Exception) -> dict[str, str]:
-    """Return the error that the service answered; empty if it did not answer at all."""
-    answer: Mapping[str, Any] = error.response if isinstance(error, ClientError) else {}
-    return cast("dict[str, str]", answer.get("Error", {}))
 
 
 class _CancelledError(Exception):
@@ -430,18 +402,17 @@ class _CancelledError(Exception):
         self.reasons = reasons
 
 
-def _reasons(error: Exception) -> tuple[transaction.Reason, ...]:
-    """Return why each action of a transaction was refused; empty for any other error."""
-    # pynamodb's own error keeps the answer in its cause only.
-    answered = error.__cause__ if isinstance(error.__cause__, ClientError) else error
-    response: Mapping[str, Any] = answered.response if isinstance(answered, ClientError) else {}
-    if response.get("Error", {}).get("Code") != _CANCELLED:
-        return ()
-    return tuple(
-        (reason.get("Code") or "None", reason.get("Message") or "")
-        for reason in response.get("CancellationReasons", ())
-    )
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Let no garbage collection run while the client is made.
 
-
-def _code(error: Exception) -> str:
-    return _answered(error).get("Code") or type(error).__name__
+    It reads models of 30,000 objects, of which none is garbage; the collector would look through
+    them, and through everything that a handler has imported, again and again: a third of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -6,6 +6,7 @@ waits for another invocation, and nothing is reported as done that was not store
 
 from __future__ import annotations
 
+import codecs
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,8 +15,16 @@ from uuid import uuid4
 
 from anarchon_ddb import codec, ending, logs, metrics, passage, protocol
 from anarchon_ddb.clock import SYSTEM_CLOCK, Clock, from_ms, iso, to_ms
+from anarchon_ddb.cursor import withheld_for_ms
 from anarchon_ddb.ending import Held, Result, result
-from anarchon_ddb.errors import CheckpointError, InvalidEventError, InvalidJobError, LeaseLost
+from anarchon_ddb.errors import (
+    CheckpointError,
+    InvalidEventError,
+    InvalidJobError,
+    LeaseLost,
+    StopEarly,
+    StoreError,
+)
 from anarchon_ddb.events import SlotEvent, parse_event
 from anarchon_ddb.lease import PATIENCE_RESERVE_MS, Lease
 from anarchon_ddb.records import RunRecord
@@ -259,10 +268,21 @@ class Invocation:
         self._tell_start(held)
         ended = self._attempt(held)
         if ended.is_terminal:
-            passage.leave(held, passed.head)
+            self._leave(passed, ended.raised)
         if ended.raised is not None:
             raise ended.raised
         return ended.answer
+
+    def _leave(self, passed: passage.Passed, raised: BaseException | None) -> None:
+        """Leave the gate. A failure of that must not hide the handler's own error."""
+        try:
+            passage.leave(passed.held, passed.head)
+        except StoreError as fault:
+            if raised is None:
+                raise
+            # Whoever comes next finds the gate left by an ended run, and hands it on.
+            self.log.warning("The gate was not left: %s", fault)
+            raised.add_note(f"The gate of the job was not left either: {fault}")
 
     def _attempt(self, held: Held) -> ending.Ended:
         """Let the handler work, and record how it ended."""
@@ -271,13 +291,19 @@ class Invocation:
         except (CheckpointError, LeaseLost) as error:
             return ending.end(held, error, has_progressed=False)
         raised = self._run_handler(run, held.lease)
-        return ending.end(held, raised, has_progressed=run.has_progressed)
+        return ending.end(held, raised, has_progressed=held.lease.has_progressed)
 
     def _held(self, record: RunRecord) -> Held:
         lease = Lease(
             self.store,
             record,
             lease_ms=self.options.lease,
+            withheld_for_ms=withheld_for_ms(
+                record,
+                self.options.checkpoint_interval,
+                self.options.lease,
+                self.options.max_attempts,
+            ),
             version=self.options.version,
             remaining_ms=self.remaining_ms,
             clock=self.clock,
@@ -320,15 +346,31 @@ class Invocation:
 
     def _run_handler(self, run: Run, lease: Lease) -> BaseException | None:
         """Run the handler; return what it raised, or the stop that it swallowed."""
+        raised: BaseException | None = None
         lease.start()
         try:
             self.job.handler(run)
         except BaseException as error:  # noqa: BLE001  each is recorded, and raised again
-            return error
+            raised = error
         finally:
             lease.stop()
-        # A handler that caught the stop, or saw should_stop, and returned has not succeeded.
-        return run.stopped_by or lease.lost
+        if raised is None:
+            # A handler that caught the stop, or saw should_stop, and returned has not succeeded.
+            raised = run.stopped_by or lease.lost
+        return raised if lease.lost is not None else self._store_withheld(lease, raised)
+
+    def _store_withheld(self, lease: Lease, raised: BaseException | None) -> BaseException | None:
+        """Store the cursor that the handler's last saves withheld; return how the attempt ends.
+
+        It belongs to a batch that is done, whatever came after it.
+        """
+        try:
+            lease.store_withheld()
+        except (LeaseLost, StoreError) as fault:
+            if raised is None or isinstance(raised, StopEarly):
+                return fault
+            self.log.warning("The last cursor was not stored: %s", fault)
+        return raised
 
     def _tell_start(self, held: Held) -> None:
         record = held.record
@@ -360,11 +402,12 @@ def _params_text(delivery: SlotEvent) -> str | None:
 
 
 def warm_up() -> None:
-    """Make the client during Lambda's init, which has a full CPU, before the first event.
+    """Make the client, and load what its first call needs, during Lambda's init: a full CPU.
 
     Raises
     ------
     StoreError
         If no table is named: found at start-up, before any call.
     """
+    codecs.lookup("idna")  # what a first connection would import, for the name of its host
     _ = store_of(SYSTEM_CLOCK).client

@@ -84,10 +84,14 @@ class Faults:
 
     def lose_reply(self, write: str, times: int = 1) -> None:
         """Apply the write at the server and drop its reply."""
+        self.lose_reply_of(lambda request: request.write == write, times)
+
+    def lose_reply_of(self, is_meant: Callable[[Request], bool], times: int = 1) -> None:
+        """Apply the writes that are meant at the server and drop their replies."""
         left = [times]
 
         def drop(request: Request) -> None:
-            if request.write == write and left[0]:
+            if left[0] and is_meant(request):
                 left[0] -= 1
                 raise ReadTimeoutError(endpoint_url="https://dynamodb.test")
 

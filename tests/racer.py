@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -49,17 +50,27 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--overlap", default="allow")
     parser.add_argument("--batches", type=int, default=0)
+    parser.add_argument("--interval", default="0s")
+    parser.add_argument("--batch-ms", type=float, default=0)
     parser.add_argument("--ahead-ms", type=int, default=0)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--start-gun", action="store_true")
     arguments = parser.parse_args()
 
-    @job("race", overlap=arguments.overlap, lease="5s", max_attempts=50, retry_delay="0s")
+    @job(
+        "race",
+        overlap=arguments.overlap,
+        lease="5s",
+        max_attempts=50,
+        retry_delay="0s",
+        checkpoint_interval=arguments.interval,
+    )
     def handler(run: Run) -> None:
         slot = iso(run.slot)
         note(arguments.ledger, "start", slot, run.attempt, os.getpid())
         for batch in range(run.checkpoint or 0, arguments.batches):
-            note(arguments.ledger, "batch", slot, batch)
+            time.sleep(arguments.batch_ms / 1000)
+            note(arguments.ledger, "batch", slot, batch, time.monotonic())
             run.save(batch + 1)
         note(arguments.ledger, "end", slot, run.attempt)
 

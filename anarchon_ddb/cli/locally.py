@@ -108,7 +108,7 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]
               help="A Python script that runs last: its exit code counts.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, metavar="N",
               help="Of the embedded AWS; any that is free if not given.")  # fmt: skip
-@click.option("--endpoint-url", metavar="URL",
+@click.option("--endpoint-url", "--endpoint", metavar="URL",
               help="Another local DynamoDB in place of the embedded one.")  # fmt: skip
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path),
               default=Path(".anarchon/local"), show_default=True,

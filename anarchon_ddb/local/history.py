@@ -43,7 +43,7 @@ class History:
         self._digest = hashlib.sha256()
         self._lock = threading.Lock()  # chaos on the machine's clock tells from many threads
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", encoding="utf-8")
+        self._file = path.open("w", encoding="utf-8", buffering=1)  # readable while it plays
 
     @property
     def digest(self) -> str:

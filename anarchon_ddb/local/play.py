@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anarchon_ddb.clock import SYSTEM_CLOCK, iso
 from anarchon_ddb.errors import AnarchonError
-from anarchon_ddb.local import imports, verdict
+from anarchon_ddb.local import imports, queues, verdict
 from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local.chaos import Chaos
 from anarchon_ddb.local.cloud import LocalCloud, Simulated, environment_of
@@ -99,7 +99,7 @@ class Play:
         self.stack = stack
         self.plan = plan
         self.is_over = is_over
-        self._errors: dict[str, str] = {}  # the last of each function
+        self._errors: dict[str, dict[str, str]] = {}  # the last of each function
         self.faults: dict[str, str] = {}
         """Functions whose handler can't be imported, and why."""
         self.cloud = LocalCloud(
@@ -189,7 +189,7 @@ class Play:
             "promises": [asdict(promise) for promise in judged],
             "faults": dict(self.faults),
             "last_errors": dict(self._errors),
-            "queues": self._queues(),
+            "queues": queues.write(self.stack.queues, self.plan.directory / "queues"),
             "check": check,
             "history": {"path": str(self.history.path), "digest": self.history.digest},
             "seconds": round(took_s, 1),
@@ -221,17 +221,8 @@ class Play:
         elif event.end == "returned":
             self.faults.pop(event.function, None)
         if event.end != "returned":
-            self._errors[event.function] = f"{texts.told(event.payload)}; log: {event.log}"
-
-    def _queues(self) -> dict[str, int]:
-        """Return how many messages each queue of the stack holds."""
-        sqs, held = self.cloud.aws.client("sqs"), {}
-        for name in self.stack.queues:
-            url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-            wanted = "ApproximateNumberOfMessages"
-            found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[wanted])
-            held[name] = int(found["Attributes"][wanted])
-        return held
+            log = event.log.relative_to(self.cloud.directory)
+            self._errors[event.function] = {"error": texts.told(event.payload), "log": str(log)}
 
     def _run(self, script: Path) -> int:
         """Run a script with what a function finds in its environment."""

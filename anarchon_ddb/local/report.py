@@ -21,10 +21,11 @@ def show(console: Console, summary: Mapping[str, Any]) -> None:
     _show_schedules(console, summary["schedules"])
     if any(ledger["job"] is not None for ledger in summary["schedules"]):
         _show_promises(console, summary["promises"])
-    for name, count in summary["queues"].items():
-        if count:
+    for name, queue in summary["queues"].items():
+        if count := queue["messages"]:
             noun = "message" if count == 1 else "messages"
-            console.print(f"{count:,} {noun} in the queue {name}")
+            told = f"{count:,} {noun} in the queue {name}: {queue['file']}"
+            console.print(told, soft_wrap=True)
     console.print()
     under_way = sum(len(one["waiting"]) + len(one["open"]) for one in summary["schedules"])
     for failure in summary["failures"]:

@@ -113,7 +113,9 @@ class Sandbox:
         elif "sleep" in message:
             self._sleep(message["number"], message["sleep"], parks=message["parks"])
         elif "cancel" in message:
-            self._sleepers.pop(message["cancel"]).cancel()
+            timer = self._sleepers.pop(message["cancel"], None)
+            if timer is not None:
+                timer.cancel()
         elif "idle" in message:
             self._engine.parked(self)
         elif not self._is_ready:

@@ -156,6 +156,8 @@ class Simulation:
 
     def _wait(self, event: threading.Event, timeout_s: float) -> bool:
         """Wait for an event, or for a simulated time."""
+        if self._channel is None:  # an import that sleeps, before there is a cloud to wake it
+            return event.is_set()
         number = next(self._numbers)
         sleeper = self._sleepers[number] = _Sleeper(event)
         self._send({"sleep": max(timeout_s, 0), "number": number, "parks": self._has_turn()})

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.clock import iso
@@ -274,11 +275,12 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
                 f"the last error: {ledger['last_error']}"
             )
         if ledger["job"] is None and ledger["absent"] and not ledger["is_resumer"]:
-            last = summary["last_errors"].get(ledger["function"], "")
+            last = summary["last_errors"].get(ledger["function"])
+            logs = PurePath(summary["history"]["path"]).parent
             found.append(
                 f"{_n(len(ledger['absent']), 'slot')} of {ledger['schedule']} "
                 f"never worked on to the end by {ledger['function']}"
-                + (f"; its last error: {last}" if last else "")
+                + (f"; its last error: {last['error']}; log: {logs / last['log']}" if last else "")
             )
     found += import_failures(summary["faults"])
     if summary["check"] not in {None, 0}:

@@ -92,8 +92,12 @@ Resources:
   MayRecurse:
     Type: AWS::Serverless::Function
     Properties: { FunctionName: may-recurse, Handler: jobs.recurses, RecursiveLoop: Allow }
-  Clock: { Type: AWS::Serverless::Function, Properties: { FunctionName: clock, Handler: jobs.clock } }
-  Beats: { Type: AWS::Serverless::Function, Properties: { FunctionName: beats, Handler: jobs.beats } }
+  Clock:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: clock, Handler: jobs.clock }
+  Beats:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: beats, Handler: jobs.beats }
 """
 
 JOBS = """
@@ -130,7 +134,8 @@ def recurses(event, context):
         client().invoke(FunctionName=context.function_name, InvocationType="Event", Payload=payload)
 
 def clock(event, context):
-    began, ticks, left = datetime.now(timezone.utc), time.monotonic(), context.get_remaining_time_in_millis()
+    began, ticks = datetime.now(timezone.utc), time.monotonic()
+    left = context.get_remaining_time_in_millis()
     time.sleep(30)
     was_set = threading.Event().wait(12)
     return {"began": began.isoformat(), "was_set": was_set,

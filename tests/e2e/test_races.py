@@ -114,6 +114,43 @@ def test_a_run_killed_at_random_instants_ends_right(
         assert ends <= 2
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_run_that_saves_in_intervals_repeats_at_most_one(
+    dynalite: Dynalite, tmp_path: Path, seed: int
+) -> None:
+    batches, interval_s = 2_500, 1
+    store, ledger, slot = dynalite.new_table(), tmp_path / "ledger", recent()
+    common = (f"--batches={batches}", f"--interval={interval_s}s", "--batch-ms=1")
+    killed = start(dynalite, store, str(ledger), slot, *common)
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    time.sleep(random.Random(seed).uniform(1.2, 2.4))  # a random instant is what is tested
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    at_kill = store.read_run(RunKey("race", slot))
+    assert at_kill is not None
+    resumed = start(dynalite, store, str(ledger), slot, *common, "--resume", "--ahead-ms=20000")
+    _, errors = resumed.communicate(timeout=120)
+    assert json.loads(errors)["outcome"] == "succeeded"
+
+    notes = [line.split() for line in ledger.read_text().splitlines()]
+    done = [(int(note[2]), float(note[3])) for note in notes if note[0] == "batch"]
+    cursor = int(at_kill.checkpoint or 0)
+    first = [time_s for batch, time_s in done[: _first_length(done)] if batch >= cursor]
+    assert len(done) == batches + len(first)  # what was done behind the cursor, no more
+    assert {batch for batch, _ in done} == set(range(batches))
+    # Only the last of them, whose save was due, may have been under way for longer.
+    assert first[-2] - first[0] < interval_s + 0.002
+    record = store.read_run(RunKey("race", slot))
+    assert record is not None
+    assert record.seq * 5 < batches
+
+
+def _first_length(done: list[tuple[int, float]]) -> int:
+    """Return how many batches the killed process did: then the number goes back."""
+    return next(i for i in range(1, len(done)) if done[i][0] <= done[i - 1][0])
+
+
 def state(store: Store, slot: str) -> str:
     record = store.read_run(RunKey("race", slot))
     return "absent" if record is None else record.state

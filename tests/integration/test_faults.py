@@ -118,3 +118,38 @@ def handler_key() -> Any:
     from anarchon_ddb.schema import RunKey  # noqa: PLC0415
 
     return RunKey("export", SLOT)
+
+
+def test_a_gate_that_can_not_be_left_does_not_hide_the_handlers_error(
+    store: Store,
+    context: Callable[..., LambdaContext],
+    faults: Faults,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @job("export", max_attempts=1)
+    def handler(run: Run) -> None:
+        faults.answer("gate", "AccessDeniedException", times=9)
+        try:
+            raise KeyError("cause")
+        except KeyError as cause:
+            raise ValueError("boom") from cause
+
+    with pytest.raises(ValueError, match="boom") as raised:
+        handler(EVENT, context())
+    assert read(store).state == "failed"
+    assert "The gate of the job was not left either" in raised.value.__notes__[0]
+    assert "Grant dynamodb:UpdateItem" in raised.value.__notes__[0]
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert "The gate was not left: DynamoDB UpdateItem" in capsys.readouterr().out
+
+
+def test_a_gate_that_can_not_be_left_is_told_where_the_handler_succeeded(
+    store: Store, context: Callable[..., LambdaContext], faults: Faults
+) -> None:
+    @job("export")
+    def handler(run: Run) -> None:
+        faults.answer("gate", "AccessDeniedException", times=9)
+
+    with pytest.raises(StoreError, match="Grant dynamodb:UpdateItem"):
+        handler(EVENT, context())
+    assert read(store).state == "succeeded"

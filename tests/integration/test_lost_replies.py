@@ -6,15 +6,17 @@ Claim, let go and finish are not idempotent under that retry; the stored owner a
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from anarchon_ddb import Run, StoreError, job
+from anarchon_ddb import Run, StoreError, job, operations
+from anarchon_ddb.errors import RefusedError
 from anarchon_ddb.store import Store
 from anarchon_ddb.testing import LambdaContext, SettableClock, scheduler_event
-from tests.conftest import SLOT, read
-from tests.faults import Faults
+from tests.conftest import KEY, SLOT, read
+from tests.faults import Faults, Request
 
 EVENT = scheduler_event("export", SLOT)
 Contexts = Callable[..., LambdaContext]
@@ -126,3 +128,86 @@ def test_a_delayed_copy_of_an_older_save_is_refused(
 
     assert handler(EVENT, context())["outcome"] == "succeeded"
     assert read(store).checkpoint == "2"
+
+
+# --- a person's writes -------------------------------------------------------------------------
+
+WHEN = datetime.fromisoformat(SLOT)
+
+
+def _is_a_persons(request: Request) -> bool:
+    return "#mark = :mark" in request.body.get("UpdateExpression", "")
+
+
+def _failed(store: Store, context: Contexts) -> None:
+    @job("export", max_attempts=1)
+    def handler(run: Run) -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        handler(EVENT, context())
+
+
+def _interrupted(store: Store, context: Contexts) -> None:
+    @job("export")
+    def handler(run: Run) -> None:
+        run.save(1)
+        spare.remaining_ms = 1
+        run.save(2)
+
+    spare = context()
+    assert handler(EVENT, spare)["outcome"] == "interrupted"
+
+
+def _held(store: Store, context: Contexts) -> None:
+    claim = {"state": {"S": "running"}, "attempt": {"N": "1"}, "owner": {"S": "somebody"}}
+    until = {"lease_until": {"N": str(2**42)}, "claimed_at": {"N": "1"}}
+    store.client.put_item(TableName=store.table, Item=KEY.wire | claim | until)
+
+
+@pytest.mark.parametrize(
+    ("begin", "act", "state"),
+    [
+        (_failed, lambda store: operations.retry(store, "export", WHEN), "pending"),
+        (_interrupted, lambda store: operations.cancel(store, "export", WHEN), "cancelled"),
+        (_interrupted, lambda store: operations.rewind(store, "export", WHEN, 7), "interrupted"),
+        (_held, lambda store: operations.release(store, "export", WHEN), "interrupted"),
+        (_held, lambda store: operations.cancel(store, "export", WHEN), "running"),
+    ],
+    ids=["retry", "cancel", "rewind", "release", "ask to stop"],
+)
+def test_a_persons_write_whose_reply_is_lost_is_known_as_theirs(
+    store: Store,
+    context: Contexts,
+    faults: Faults,
+    begin: Callable[[Store, Contexts], None],
+    act: Callable[[Store], object],
+    state: str,
+) -> None:
+    begin(store, context)
+    faults.lose_reply_of(_is_a_persons)
+    act(store)
+    assert read(store).state == state
+
+
+def test_a_pause_and_its_end_are_known_as_theirs(store: Store, faults: Faults) -> None:
+    for act in (operations.pause, operations.unpause):
+        faults.lose_reply_of(_is_a_persons)
+        act(store, "export")
+    assert store.read_head("export").paused_until == 0
+
+
+def test_the_same_wish_of_somebody_else_is_not_taken_for_ones_own(
+    store: Store, context: Contexts, faults: Faults
+) -> None:
+    _failed(store, context)
+    sent: list[Request] = []
+
+    def other(request: Request) -> None:
+        if "#cause = :retry" in request.body.get("UpdateExpression", "") and not sent:
+            sent.append(request)
+            operations.retry(store, "export", WHEN)
+
+    faults._before.append(other)
+    with pytest.raises(RefusedError, match="changed meanwhile"):
+        operations.retry(store, "export", WHEN)

@@ -57,9 +57,13 @@ class Fault:
 class Machine(RuleBasedStateMachine):
     """The real code against a plain account of the promises: ``Scenario.check``."""
 
-    @initialize(overlap=st.sampled_from(["skip", "queue", "allow"]))
-    def begin(self, overlap: str) -> None:
-        self.scenario = Scenario(overlap, lambda _scenario: None, max_attempts=3)
+    @initialize(
+        overlap=st.sampled_from(["skip", "queue", "allow"]), interval=st.sampled_from(["0s", "10s"])
+    )
+    def begin(self, overlap: str, interval: str) -> None:
+        self.scenario = Scenario(
+            overlap, lambda _scenario: None, max_attempts=3, checkpoint_interval=interval
+        )
 
     def _invoke(self, script: Any, skew_ms: int, fault: tuple[str, int] | None) -> None:
         scenario = self.scenario

@@ -1,29 +1,25 @@
-"""How fast a year of slots is found: ``python -m tests.bench.bench_schedule``.
+"""How fast a year of slots is found, beside other cron libraries.
 
 A year of "every 5 minutes, Monday to Friday" (75,168 slots, the first of them at the very start),
 in UTC and in New York, one by one with ``next`` and all at once with ``between``; beside croniter
-and cronsim if they are installed.
-All take turns in every round, so that a busy machine slows all of them; the medians are reported.
-The rounds count the slots, so nobody is fast by finding fewer.
+and cronsim. The rounds count the slots, so nobody is fast by finding fewer.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import deque
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
-from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from anarchon_ddb.schedule import parse
+from tests.bench.endpoint import require
+from tests.bench.measure import Bench, Figure, ratio
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-ROUNDS = 7
+SLOTS = 75_168
 ZONES = ("UTC", "America/New_York")
 AWS, UNIX = "cron(0/5 * ? * MON-FRI *)", "*/5 * * * MON-FRI"
 START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
@@ -65,32 +61,27 @@ def with_cronsim(zone: str) -> int:
     return count
 
 
-def timed(ask: Callable[[str], int], zone: str) -> tuple[float, int]:
-    begin = perf_counter()
+def _us(ask: Callable[[str], int], zone: str) -> float:
+    begin_s = perf_counter()
     count = ask(zone)
-    return (perf_counter() - begin) * 1e6 / count, count
+    took_s = perf_counter() - begin_s
+    # One by one they begin behind the start, which is a slot itself.
+    require(is_right=count in {SLOTS - 1, SLOTS}, found=count)
+    return took_s * 1e6 / count
 
 
-def installed(ask: Callable[[str], int]) -> bool:
-    try:
-        ask("UTC")
-    except ImportError:
-        return False
-    return True
-
-
-def main() -> None:
-    asked = [
-        ask for ask in (with_next, with_between, with_croniter, with_cronsim) if installed(ask)
-    ]
+def schedules(bench: Bench) -> Iterator[Figure]:
+    """A year of slots, in UTC and New York, beside croniter and cronsim."""
+    asked = {
+        "next": with_next,
+        "between": with_between,
+        "croniter": with_croniter,
+        "cronsim": with_cronsim,
+    }
     for zone in ZONES:
-        rounds = [[timed(ask, zone) for ask in asked] for _ in range(ROUNDS)]
-        for ask, figures in zip(asked, zip(*rounds, strict=True), strict=True):
-            micros = [micro for micro, _ in figures]
-            line = f"{zone:18} {ask.__name__[5:]:9} {median(micros):8.2f} µs/slot"
-            spread = f"({min(micros):.2f}-{max(micros):.2f}, {figures[0][1]} slots)"
-            sys.stdout.write(f"{line}  {spread}\n")
-
-
-if __name__ == "__main__":
-    main()
+        taken = bench.interleave(
+            {name: partial(_us, ask, zone) for name, ask in asked.items()}, warm_up=False
+        )
+        for other in ("cronsim", "croniter"):
+            yield ratio(f"next / {other}, {zone}", taken, "next", other, side_unit="µs a slot")
+        yield ratio(f"between / next, {zone}", taken, "between", "next", side_unit="µs a slot")

@@ -5,7 +5,7 @@ Run it in an environment of its own; what is not installed is left out::
     python -m venv /tmp/compare
     /tmp/compare/bin/pip install cronsim croniter aws-croniter pyawscron \
         aws-cron-expression-validator tzdata
-    PYTHONTZPATH= /tmp/compare/bin/python -m tests.bench.compare_schedule_libraries [--verbose]
+    PYTHONTZPATH= /tmp/compare/bin/python -m tests.bench.schedule_libraries [--verbose]
 
 croniter and cronsim read other dialects. They get a translation (weekdays by name, ``?`` as ``*``,
 ``6L`` as they spell it), so that what counts against them is what they cannot do or do wrong.
