@@ -10,7 +10,9 @@ import functools
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 from botocore.config import Config
@@ -21,6 +23,7 @@ from anarchon_ddb.cli.screen import Screen
 from anarchon_ddb.errors import StoreError
 from anarchon_ddb.group import GROUP_SETTING, ScheduleGroup
 from anarchon_ddb.history import latest_slot
+from anarchon_ddb.local.stack import REGION
 from anarchon_ddb.overview import WORKERS
 from anarchon_ddb.reading import ReadingStore
 from anarchon_ddb.records import Head
@@ -178,7 +181,26 @@ def _environment(
         "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_ENDPOINT_URL_DYNAMODB": endpoint_url,
     }
-    return {name: value for name, value in settings.items() if value}
+    return _of_this_machine(endpoint_url or "") | {
+        name: value for name, value in settings.items() if value
+    }
+
+
+def _of_this_machine(endpoint_url: str) -> dict[str, str]:
+    """Return what the SDK asks for and nothing on this machine does: a region, and credentials."""
+    if urlsplit(endpoint_url).hostname not in {"127.0.0.1", "localhost", "::1"}:
+        return {}
+    assumed = {}
+    if not {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} & os.environ.keys():
+        assumed["AWS_DEFAULT_REGION"] = REGION
+    files = (
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+    )
+    known = {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} & os.environ.keys()
+    if not known and not any(Path(file).expanduser().exists() for file in files):
+        assumed |= {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+    return assumed
 
 
 @contextmanager

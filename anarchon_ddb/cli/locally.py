@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ import click
 
 from anarchon_ddb.cli.options import Moment, json_option
 from anarchon_ddb.cli.screen import Screen
+from anarchon_ddb.clock import iso
 from anarchon_ddb.errors import AnarchonError
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ Exit codes:
 The other commands work on it, with the address that it prints:
   anarchon-ddb jobs --stack local --endpoint-url http://127.0.0.1:PORT
 """
+
+
+_MOST_NAMED = 5
 
 
 class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -115,6 +120,7 @@ def local_command(as_json: bool, **given: Any) -> int:
     No Docker and no AWS account. Each sandbox is a process, killed at its deadline. Without --to
     it plays until Ctrl-C. A change of the code is picked up by the next invocation.
     """
+    _require_extras()
     from anarchon_ddb.local import reader  # noqa: PLC0415 - not for --help
     from anarchon_ddb.local.play import Plan, Play  # noqa: PLC0415
 
@@ -123,10 +129,15 @@ def local_command(as_json: bool, **given: Any) -> int:
         given["template"], name=given["stack"], parameters=dict(given["parameters"])
     )
     if not stack.schedules:
-        raise AnarchonError(f"{given['template']}: nothing in it is fired by a schedule")
+        left_out = "".join(f"; {one}" for one in stack.unplayed[:_MOST_NAMED])
+        raise AnarchonError(f"{given['template']}: no schedule fires a function{left_out}")
     start = _start(given["start"], given["speed"])
+    if start is None and given["end"] is not None and given["end"] <= datetime.now(UTC):
+        raise click.UsageError(
+            f"--to {iso(given['end'])} is over: give --from too, to play it on a simulated clock"
+        )
     if start is not None and given["end"] is not None and given["end"] <= start:
-        raise click.UsageError(f"--to {given['end']} is not after --from {start}")
+        raise click.UsageError(f"--to {iso(given['end'])} is not after --from {iso(start)}")
     plan = Plan(
         directory=given["logs"] / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"),
         start=start,
@@ -142,6 +153,15 @@ def local_command(as_json: bool, **given: Any) -> int:
     return _play(Screen(as_json=as_json), stack, plan, Play)
 
 
+def _require_extras() -> None:
+    """Say what to install, before anything of it is missed half-way."""
+    for name in ("flask", "flask_cors", "moto", "rich", "time_machine", "yaml"):
+        if find_spec(name) is None:
+            raise AnarchonError(
+                f"anarchon-ddb local needs {name}: pip install 'anarchon_ddb[cli,local]'"
+            )
+
+
 def _play(screen: Screen, stack: Stack, plan: Any, play_of: Callable[..., Play]) -> int:
     from rich.console import Console  # noqa: PLC0415
 
@@ -150,12 +170,12 @@ def _play(screen: Screen, stack: Stack, plan: Any, play_of: Callable[..., Play])
 
     console = Console(
         stderr=screen.as_json, markup=False, highlight=False, emoji=False,
-        width=None if sys.stdout.isatty() else 160,
+        width=None if (sys.stderr if screen.as_json else sys.stdout).isatty() else 160,
     )  # fmt: skip
-    with _Signals() as signals, play_of(stack, plan) as play:
+    with _Signals() as signals, play_of(stack, plan, signals.is_over) as play:
         _introduce(console, play)
         with View(play, console):
-            play.run(signals.is_over)
+            play.run()
         summary = play.summary()
     if screen.as_json:
         screen.data(summary)
@@ -196,22 +216,28 @@ def _introduce(console: Console, play: Play) -> None:
     from rich.text import Text  # noqa: PLC0415
 
     from anarchon_ddb.local.reader import UNREAD  # noqa: PLC0415
+    from anarchon_ddb.local.verdict import import_failures  # noqa: PLC0415
 
     stack, cloud = play.stack, play.cloud
     counts = {
         "functions": len(stack.functions), "schedules": len(stack.schedules),
         "tables": len(stack.tables), "buckets": len(stack.buckets), "queues": len(stack.queues),
     }  # fmt: skip
-    has = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    has = ", ".join(
+        f"{count} {name.removesuffix('s') if count == 1 else name}"
+        for name, count in counts.items() if count
+    )  # fmt: skip
     console.print(Text(f"{stack.path}: {has}", style="bold"))
     console.print(f"AWS at {cloud.aws.endpoint}; logs in {play.plan.directory}")
     unread = [one for one in stack.unplayed if one.why == UNREAD]
     for one in stack.unplayed:
         if one.why != UNREAD:
-            console.print(Text(f"Not played: {one}", style="yellow"))
+            console.print(Text(f"Not played: {one}", style="yellow"), soft_wrap=True)
     if unread:
         places = ", ".join(f"{one.what} at {one.place}" for one in unread)
         console.print(Text(f"Left out, since {UNREAD}: {places}", style="dim"))
+    for failure in import_failures(play.faults):
+        console.print(Text(failure, style="bold red"), soft_wrap=True)
     if play.plan.chaos:
         console.print(f"Chaos with seed {play.plan.chaos.seed}: --seed repeats it.")
     if not play.plan.is_simulated and play.plan.end is None:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
 import boto3
 import urllib3
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     Answer = tuple[str, list[tuple[str, str]], bytes]
 
-_CREDENTIAL = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
+_CREDENTIAL = re.compile(r"Credential=([^/]+)/[^/]+/([^/]+)/([^/]+)/")
 _S3_OPERATIONS = {
     ("PUT", True): "PutObject",
     ("GET", True): "GetObject",
@@ -148,8 +149,10 @@ class EmbeddedAws:
         Raises
         ------
         PortError
-            If the port can't be had.
+            If the port can't be had, or the other DynamoDB not be reached.
         """
+        if self._dynamodb_url is not None:
+            _reach(self._dynamodb_url)
         listener = _listen(self._port)
         _forget_all()
         self._repairs.enter_context(repaired(self.clock))
@@ -188,6 +191,7 @@ class EmbeddedAws:
 
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Serve one request: the WSGI application."""
+        _move_here(environ)
         call = _call_of(environ)
         self.calls[call.key] += 1
         verdict = Verdict.SERVE if self.traffic is None else self.traffic.admit(call)
@@ -266,6 +270,15 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
+def _reach(url: str) -> None:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=3).close()
+    except OSError as error:
+        raise PortError(f"no DynamoDB answers at {url}: {error.strerror or error}") from None
+
+
 def _forget_all() -> None:
     BackendDict.reset()
     reset_model_data()
@@ -313,9 +326,17 @@ def _json(status: str, code: str, message: str) -> Answer:
     return status, headers, body
 
 
+def _move_here(environ: dict[str, Any]) -> None:
+    """Let a request be of the region that is played: who looks from outside may live in another."""
+    signed = environ.get("HTTP_AUTHORIZATION", "")
+    found = _CREDENTIAL.search(signed)
+    if found is not None and found[2] != REGION:
+        environ["HTTP_AUTHORIZATION"] = signed[: found.start(2)] + REGION + signed[found.end(2) :]
+
+
 def _call_of(environ: Mapping[str, Any]) -> Call:
     found = _CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
-    signer, service = (found[1], found[2]) if found else ("unsigned", "unknown")
+    signer, service = (found[1], found[3]) if found else ("unsigned", "unknown")
     signer = environ.get("HTTP_X_ANARCHON_SANDBOX", signer)  # a fork has its parent's credentials
     path = environ.get("PATH_INFO", "")
     target = environ.get("HTTP_X_AMZ_TARGET", "")

@@ -26,7 +26,8 @@ class Fate:
     """A kill that an invocation has before it."""
 
     at_call: int
-    """0 for before its first line; else the number of the AWS call at which it dies."""
+    """0 for before its first line; else the number of the AWS call at which it dies. One that makes
+    fewer calls dies before its answer is heard."""
     before_it: bool
     """Whether the call is not made any more, or is made and its answer not seen."""
 
@@ -38,7 +39,7 @@ class Chaos:
     Attributes
     ----------
     kill : float
-        An invocation is killed at one of its AWS calls.
+        An invocation is killed: at its start, at one of its AWS calls, or behind the last.
     duplicate : float
         A slot is delivered twice.
     late : float
@@ -114,7 +115,7 @@ class Chaos:
         """
         if not self.happens("kill", *what):
             return None
-        at_call = int(self.draw("kill at", *what) * (usual_calls + 1))
+        at_call = int(self.draw("kill at", *what) * (usual_calls + 2))
         return Fate(at_call, before_it=self.draw("kill before", *what) < 0.5)
 
     def lateness_s(self, *what: object) -> float:

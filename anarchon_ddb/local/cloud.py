@@ -98,7 +98,7 @@ class LocalCloud:
             self.clock = OffsetClock()
             self.engine = LiveEngine(self.clock)
         else:
-            clock = SimulatedClock(self.directory / "clock", to_ms(simulated.start))
+            clock = SimulatedClock(self.directory / ".clock", to_ms(simulated.start))
             self.clock, self.engine = clock, SimulatedEngine(clock, simulated.speed)
         self.aws = EmbeddedAws(self.clock, port=port, dynamodb_url=dynamodb_url)
         self.aws.latency_s.update(latency_s or {})

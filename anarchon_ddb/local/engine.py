@@ -186,6 +186,8 @@ class SimulatedEngine(Engine):
         while not self._arrived.wait(0.1):
             if is_over():
                 self.post(lambda: self._allow(self.clock.now_ms()))
+                self._arrived.wait(0.2)  # a handler that hangs is not waited for
+                return
 
     def let_run(self, runner: Runner) -> None:
         """Wait for this sandbox before anything else is done."""

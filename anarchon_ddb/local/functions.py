@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local.lineage import Trace
-from anarchon_ddb.local.process import ForkServer, start
+from anarchon_ddb.local.process import ForkServer, peak_bytes, start
 from anarchon_ddb.local.sandboxes import Sandbox
 
 if TYPE_CHECKING:
@@ -67,6 +67,17 @@ class Ended:
     log: Path
     calls: int = 0
     """Of AWS, made while it ran."""
+    in_init: bool = False
+    """Whether its handler could not be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """Chaos killed an invocation between its AWS calls: before the first, or behind the last."""
+
+    request_id: str
+    function: str
+    when: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ class GivenUp:
     why: str
 
 
-Told = Started | Ended | GivenUp
+Told = Started | Ended | Killed | GivenUp
 
 
 class CloudClosedError(Exception):
@@ -144,8 +155,10 @@ class Function:
         self.tell = tell
         self.usual_calls = 4
         """Of AWS, made by the last invocation that ended by itself."""
+        self.peak_bytes = 0
+        """The most that one of its sandboxes held."""
         self._environment = environment
-        self._logs = logs
+        self.logs = logs
         self._name_request = name_request
         self._draw_fate = draw_fate
         self._lock = threading.Lock()  # the lists are also read by other threads
@@ -163,7 +176,11 @@ class Function:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of a sandbox."""
-        return self._environment(self.spec.name)
+        return self.environment_of("")
+
+    def environment_of(self, number: str) -> Mapping[str, str]:
+        """Return the environment of the sandbox with a number, such as ``@1``."""
+        return self._environment(f"{self.spec.name}{number}")
 
     # --- from any thread -----------------------------------------------------------------------
 
@@ -261,7 +278,7 @@ class Function:
         spec = self.spec
         if self.engine.is_simulated:
             if self._forks is None:
-                template = self._environment(f"{spec.name}{FORK_SERVER}")
+                template = self.environment_of(FORK_SERVER)
                 self._forks = ForkServer(spec.handler, spec.code, template, log)
             if self._forks.is_usable and not self.calls_at_import:
                 return self._forks.start(name, log, hear)
@@ -281,6 +298,10 @@ class Function:
         else:
             self._start(invocation)
 
+    def killed(self, invocation: Invocation, when: str) -> None:
+        """Tell that chaos killed an invocation: its sandbox says so."""
+        self.tell(Killed(invocation.request_id, self.spec.name, when))
+
     def ended(self, invocation: Invocation, end: End, payload: Any, *, cold: bool) -> None:
         """Take the end of an invocation into account: a sandbox says so."""
         sandbox, log = invocation.sandbox, invocation.log
@@ -293,12 +314,14 @@ class Function:
             if sandbox.is_alive and not self._is_closed:
                 self._idle.append(sandbox)
         if end in {"returned", "raised"}:
-            self.usual_calls = max(1, invocation.calls)
+            self.peak_bytes = max(self.peak_bytes, peak_bytes(sandbox.pid))
+            self.usual_calls = invocation.calls
         texts.write(log, texts.report(invocation.request_id, end, payload, duration_s))
         name = self.spec.name
         told = Ended(
-            invocation.request_id, name, end, payload, cold, duration_s, log, invocation.calls
-        )
+            invocation.request_id, name, end, payload, cold, duration_s, log, invocation.calls,
+            sandbox.init_fault is not None,
+        )  # fmt: skip
         self.tell(told)
         invocation.on_end(told)
         if end != "returned" and invocation.queued_ms is not None:
@@ -347,7 +370,7 @@ class Function:
 
     def _start(self, invocation: Invocation) -> None:
         self._count += 1
-        invocation.log = self._logs / f"{self._count:04}-{invocation.request_id}.log"
+        invocation.log = self.logs / f"{self._count:04}-{invocation.request_id}.log"
         invocation.fate = self._draw_fate(self, invocation)
         self.tell(
             Started(invocation.request_id, self.spec.name, invocation.event, invocation.attempt)

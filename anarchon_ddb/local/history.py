@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.clock import from_ms, iso
 from anarchon_ddb.local.delivery import Delivered, Undelivered
-from anarchon_ddb.local.functions import Ended, GivenUp, Started
+from anarchon_ddb.local.functions import Ended, GivenUp, Killed, Started
 from anarchon_ddb.local.traffic import Struck
 
 if TYPE_CHECKING:
@@ -122,6 +122,14 @@ class History:
         told = event.payload if isinstance(event.payload, dict) else {}
         names = ("job", "slot", "attempt", "outcome", "reason")
         return line | {name: told[name] for name in names if _is_short(told.get(name))}
+
+    @_line.register
+    def _killed(self, event: Killed) -> Line:
+        return {
+            "event": f"killed {event.when}",
+            "function": event.function,
+            "request": event.request_id,
+        }
 
     @_line.register
     def _given_up(self, event: GivenUp) -> Line:

@@ -113,7 +113,7 @@ class InvokeApi:
 
 
 def _is_loop(trace: Trace, function: Function) -> bool:
-    return not function.spec.may_recurse and trace.times(function.spec.name) > LONGEST_CHAIN
+    return not function.spec.may_recurse and trace.times(function.spec.name) >= LONGEST_CHAIN
 
 
 def _headers(ended: Ended) -> dict[str, str]:

@@ -29,6 +29,19 @@ def exited(request_id: str, code: int) -> Fault:
     return {"errorType": "Runtime.ExitError", "errorMessage": text}
 
 
+def told(fault: Fault) -> str:
+    """Return an error in words, on a line.
+
+    Examples
+    --------
+    >>> told({"errorType": "ValueError", "errorMessage": "no such plane"})
+    'ValueError: no such plane'
+    """
+    kind, text = str(fault.get("errorType")), str(fault.get("errorMessage"))
+    named = text if kind.startswith(("Runtime.", "Sandbox.")) else f"{kind}: {text}"
+    return " ".join(named.split())
+
+
 def report(request_id: str, end: str, payload: Any, duration_s: float) -> str:
     """Return the last lines of an invocation's log."""
     lines = [f"END RequestId: {request_id}"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
+import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from anarchon_ddb.clock import SYSTEM_CLOCK, iso
 from anarchon_ddb.errors import AnarchonError
-from anarchon_ddb.local import queues, verdict
+from anarchon_ddb.local import imports, queues, verdict
+from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local.chaos import Chaos
 from anarchon_ddb.local.cloud import LocalCloud, Simulated, environment_of
+from anarchon_ddb.local.functions import Ended
 from anarchon_ddb.local.history import History
 from anarchon_ddb.local.referee import Referee
 from anarchon_ddb.local.stack import FunctionSpec
@@ -32,12 +34,14 @@ SETTLE = timedelta(hours=12)
 """A simulation goes on at most so long behind its end, until what was due by then has ended."""
 
 _SETTLE_STEP = timedelta(minutes=5)
-_FRESH = timedelta(minutes=3)
-"""On the machine's clock a slot is judged when it is this old: it may come late in its minute."""
 
 
 class ScriptError(AnarchonError):
     """A script that was to prepare the play did not."""
+
+
+class HandlerError(AnarchonError):
+    """A handler of a simulated play can't be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +81,27 @@ class Plan:
 class Play:
     """A stack on its way through a plan; use it as a context manager.
 
+    Parameters
+    ----------
+    is_over : callable
+        Asked ten times a second: True ends it, whatever it is at.
+
     Raises
     ------
-    TemplateError, PortError, ScriptError
-        When it is entered: if the stack can't be played, the port be had, or the setup fails.
+    TemplateError, PortError, ScriptError, HandlerError
+        When it is entered: if the stack can't be played, the port be had, the setup fails, or a
+        handler can't be imported. On the machine's clock the last is told and tried again.
     """
 
-    def __init__(self, stack: Stack, plan: Plan) -> None:
+    def __init__(
+        self, stack: Stack, plan: Plan, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         self.stack = stack
         self.plan = plan
+        self.is_over = is_over
+        self._errors: dict[str, dict[str, str]] = {}  # the last of each function
+        self.faults: dict[str, str] = {}
+        """Functions whose handler can't be imported, and why."""
         self.cloud = LocalCloud(
             stack, plan.directory, latency_s=plan.latency_s, simulated=plan.simulated(),
             chaos=plan.chaos, port=plan.port, dynamodb_url=plan.dynamodb_url,
@@ -95,6 +111,8 @@ class Play:
         self.history.readers.append(self.tally.read)
         self._closing = ExitStack()
         self._began_s = 0.0
+        self._is_early = True
+        """Whether it ends while something may still be under way."""
         self.began = self.cloud.now
 
     def __enter__(self) -> Self:
@@ -106,24 +124,24 @@ class Play:
                 frozenset(table.name for table in self.stack.tables),
                 self.cloud.clock,
             )
-            self.cloud.listeners.append(self.history.listen)
+            self.cloud.listeners += [self._note_error, self.history.listen]
             self.cloud.aws.watchers.append(self.referee.watch)
-            if self.plan.setup is not None and (code := self._run(self.plan.setup)):
-                raise ScriptError(f"{self.plan.setup} ended with exit code {code}")
+            if self.plan.setup is not None:
+                code = self._run(self.plan.setup)
+                if code and not self.is_over():
+                    raise ScriptError(f"{self.plan.setup} ended with exit code {code}")
+            self.faults = imports.faults(self.cloud.functions.values(), self.is_over)
+            if self.faults and self.plan.is_simulated:
+                raise HandlerError("; ".join(verdict.import_failures(self.faults)))
             self._closing = undo.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._closing.__exit__(None, None, None)
 
-    def run(self, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Let the schedules fire until the plan's end.
-
-        Parameters
-        ----------
-        is_over : callable
-            Asked ten times a second; what was due by then is judged.
-        """
+    def run(self) -> None:
+        """Let the schedules fire until the plan's end, or until it is over."""
+        is_over = self.is_over
         self._began_s = time.monotonic()
         self.began = self.cloud.now.replace(microsecond=0)
         self.cloud.start_schedules()
@@ -136,12 +154,16 @@ class Play:
         until = self.cloud.now + SETTLE
         while not is_over() and self.cloud.now < until and not self._is_settled():
             self.cloud.play_until(self.cloud.now + _SETTLE_STEP, is_over)
+        self._is_early = is_over()
 
     def summary(self) -> dict[str, Any]:
         """Return what the play showed, as JSON; the check runs now."""
         took_s = time.monotonic() - self._began_s
         found = self._ledgers()
-        judged = verdict.promises(self.referee, self.tally, found)
+        judged = verdict.promises(self.referee, self.tally, found, is_early=self._is_early)
+        check = None
+        if self.plan.check is not None and not self.is_over():
+            check = self._run(self.plan.check)
         slots = sum(ledger.due for ledger in found)
         events, counts = self.tally.events, self.referee.counts
         summary: dict[str, Any] = {
@@ -159,17 +181,16 @@ class Play:
             "late": self.tally.late,
             "undelivered": events["undelivered"],
             "given_up": events["given up"],
-            "kills": events["killed before the call"]
-            + events["killed after the call"]
-            + events["killed at its start"],
+            "kills": self.tally.kills,
             "timed_out": self.tally.ends["timed_out"],
             "throttled": events["throttled"],
             "replies_lost": events["reply lost"],
             "schedules": [ledger.as_dict() for ledger in found],
             "promises": [asdict(promise) for promise in judged],
-            "faults": dict(self.tally.faults),
+            "faults": dict(self.faults),
+            "last_errors": dict(self._errors),
             "queues": queues.write(self.stack.queues, self.plan.directory / "queues"),
-            "check": None if self.plan.check is None else self._run(self.plan.check),
+            "check": check,
             "history": {"path": str(self.history.path), "digest": self.history.digest},
             "seconds": round(took_s, 1),
             "slots_per_s": round(slots / took_s, 1) if took_s else 0.0,
@@ -180,18 +201,28 @@ class Play:
 
     def _ledgers(self) -> list[verdict.Ledger]:
         return verdict.ledgers(
-            self.stack, self.referee, self.tally, self.began, self._judged_until()
-        )
+            self.stack, self.referee, self.tally, self.began, self._judged_until(),
+            is_early=self._is_early,
+        )  # fmt: skip
 
     def _judged_until(self) -> datetime:
         now = self.cloud.now.replace(microsecond=0)
-        until = now if self.plan.is_simulated else now - _FRESH
-        return max(self.began, min(self.plan.end or until, until))
+        return max(self.began, min(self.plan.end or now, now))
 
     def _is_settled(self) -> bool:
-        return not any(
-            ledger.open or (ledger.absent and ledger.job is not None) for ledger in self._ledgers()
-        )
+        return not any(ledger.open or ledger.waiting for ledger in self._ledgers())
+
+    def _note_error(self, event: object) -> None:
+        """Keep how a function failed last, and why a handler can't be imported, until it can."""
+        if not isinstance(event, Ended):
+            return
+        if event.in_init:
+            self.faults[event.function] = f"{texts.told(event.payload)}; log: {event.log}"
+        elif event.end == "returned":
+            self.faults.pop(event.function, None)
+        if event.end != "returned":
+            log = event.log.relative_to(self.cloud.directory)
+            self._errors[event.function] = {"error": texts.told(event.payload), "log": str(log)}
 
     def _run(self, script: Path) -> int:
         """Run a script with what a function finds in its environment."""
@@ -210,29 +241,26 @@ class Play:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), kept.get("PYTHONPATH")))),
         }
         command = [sys.executable, str(script)]
-        process = subprocess.run(command, env={**os.environ, **kept, **played}, check=False)
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **kept, **played},
+            stdout=sys.__stderr__,  # stdout is for the summary
+            start_new_session=True,  # Ctrl-C is for the play, which ends it
+        )
+        try:
+            while not self.is_over():
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(0.1)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):  # what it left running, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         return process.returncode
 
     def _memory_mb(self) -> dict[str, int]:
         """Return the most that the cloud itself held, and the largest sandbox."""
+        # Not RUSAGE_CHILDREN: a process that was just forked holds what this one holds.
         unit = 1 if sys.platform == "darwin" else 1024
-        peaks = {
-            name: resource.getrusage(who).ru_maxrss * unit
-            for name, who in (
-                ("cloud", resource.RUSAGE_SELF),
-                ("sandbox", resource.RUSAGE_CHILDREN),
-            )
-        }
-        pids = [pid for function in self.cloud.functions.values() for pid in function.pids()]
-        peaks["sandbox"] = max(peaks["sandbox"], *map(_peak_bytes, pids), 0)
-        return {name: peak // 1_000_000 for name, peak in peaks.items()}
-
-
-def _peak_bytes(pid: int) -> int:
-    """Return the most that a living process held; 0 where that can't be told."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except OSError:
-        return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        largest = max((one.peak_bytes for one in self.cloud.functions.values()), default=0)
+        return {"cloud": own // 1_000_000, "sandbox": largest // 1_000_000}

@@ -10,16 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     Hear = Callable[[dict[str, Any] | None], None]
 
@@ -205,6 +206,16 @@ def _popen(
             pass_fds=(theirs.fileno(),),
             start_new_session=True,  # Ctrl-C goes to the cloud, which ends its children
         )
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the most that a living process held; 0 where that can't be told."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) * 1024 if found else 0
 
 
 def _kill_group(pid: int) -> None:

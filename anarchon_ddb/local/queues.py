@@ -21,7 +21,7 @@ def held(name: str) -> list[dict[str, Any]]:
         {
             "body": message.body,
             "attributes": {
-                key: value.get("string_value")
+                key: value.get("StringValue")
                 for key, value in sorted(message.message_attributes.items())
             },
         }

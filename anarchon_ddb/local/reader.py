@@ -14,7 +14,7 @@ from anarchon_ddb.local.stack import FunctionSpec, Place, Stack, TableSpec, Unpl
 from anarchon_ddb.local.template import Resolver, TemplateError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 DEFAULT_TIMEOUT_S = 3  # Lambda's
@@ -36,6 +36,7 @@ _PLAYED = {
 }  # fmt: skip
 _UNREAD = ("AWS::CloudWatch::", "AWS::IAM::", "AWS::Lambda::Permission", "AWS::Logs::",
            "AWS::S3::BucketPolicy", "AWS::SNS::", "AWS::SQS::QueuePolicy")  # fmt: skip
+UNWRITTEN = "it is not written as a resource is: with a Type, and a mapping named Properties"
 UNREAD = "nothing on this machine reads it"
 """Why permissions, alarms and their like are left out: the functions run the same without."""
 
@@ -59,7 +60,8 @@ def read(path: Path, *, name: str = "local", parameters: Mapping[str, str] | Non
     declared = template.load(path).get("Parameters") or {}
     if unknown := sorted(set(given) - set(declared)):
         raise TemplateError(
-            f"{path}: no parameter named {unknown[0]!r}; it has {', '.join(sorted(declared))}"
+            f"{path}: no parameter named {unknown[0]!r}; "
+            f"it has {', '.join(sorted(declared)) or 'none'}"
         )
     return _read(path, name, given)[0]
 
@@ -73,18 +75,29 @@ def _read(path: Path, name: str, parameters: Mapping[str, str]) -> tuple[Stack, 
     resources: dict[str, dict[str, Any]] = {
         logical_id: resource
         for logical_id, resource in declared.items()
-        if isinstance(resource, dict)
+        if _is_written(resource)
         and ("Condition" not in resource or resolver.condition(resource["Condition"]))
     }
     # Two rounds: a name may refer to a parameter, an environment to any resource.
     for logical_id, resource in resources.items():
         names.record(name, logical_id, resource, resolver)
     reader = _Reader(path, resolver, resources, getattr(declared, "lines", {}))
+    for logical_id, resource in declared.items():
+        if not _is_written(resource):
+            reader.leave_out(reader.lines.get(logical_id, 0), str(logical_id), UNWRITTEN)
     inner = _nested(path, name, reader)  # their outputs are what the environments refer to
     own = reader.stack(name, data.get("Globals") or {})
     for nested in inner:
         own = own.merged(nested)
     return own, _outputs(data, resolver)
+
+
+def _is_written(resource: object) -> bool:
+    return (
+        isinstance(resource, dict)
+        and isinstance(resource.get("Type"), str)
+        and isinstance(resource.get("Properties") or {}, dict)
+    )
 
 
 class _Reader:
@@ -107,8 +120,11 @@ class _Reader:
         functions = [
             spec
             for logical_id, own in self.of_type("AWS::Serverless::Function").items()
-            if (spec := self._function(logical_id, shared.get("Function") or {}, own)) is not None
-        ]
+            for spec in self._made(
+                f"function {logical_id}", logical_id, self._function,
+                shared.get("Function") or {}, own,
+            )
+        ]  # fmt: skip
         schedules = timetable.read(self, {spec.logical_id: spec for spec in functions})
         queues = self._refs("AWS::SQS::Queue")
         for logical_id, resource in self.resources.items():
@@ -144,6 +160,19 @@ class _Reader:
         """Return where a resource stands."""
         return Place(self.path, self.lines.get(logical_id, 0))
 
+    def _made(self, what: str, logical_id: str, make: Callable[..., Any], *given: Any) -> list[Any]:
+        """Return what is made of a resource; nothing, and its name is kept, if it can't be read."""
+        try:
+            made = make(logical_id, *given)
+        except TemplateError as error:
+            self.leave_out(self.lines.get(logical_id, 0), what, error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            why = f"it is not written as AWS takes it: {error}"
+            self.leave_out(self.lines.get(logical_id, 0), what, why)
+        else:
+            return [] if made is None else [made]
+        return []
+
     def _refs(self, kind: str) -> tuple[str, ...]:
         return tuple(self.resolver.values[logical_id] for logical_id in self.of_type(kind))
 
@@ -153,13 +182,9 @@ class _Reader:
         merged = _merged(shared, own)
         line = self.lines.get(logical_id, 0)
         environment = self._environment(logical_id, merged)
-        try:
-            # Of the rest, what a function here is not asked about may be unresolvable.
-            asked = {name: merged[name] for name in _ASKED if name in merged}
-            settings: dict[str, Any] = self.resolver.resolve(asked)
-        except TemplateError as error:
-            self.leave_out(line, f"function {logical_id}", error)
-            return None
+        # Of the rest, what a function here is not asked about may be unresolvable.
+        asked = {name: merged[name] for name in _ASKED if name in merged}
+        settings: dict[str, Any] = self.resolver.resolve(asked)
         why = _why_not(settings)
         if why:
             self.leave_out(line, f"function {logical_id}", why)
@@ -184,16 +209,20 @@ class _Reader:
         return environment
 
     def _tables(self) -> list[TableSpec]:
-        tables = []
-        for logical_id, unresolved in self.of_type("AWS::DynamoDB::Table").items():
-            asked = (*_TABLE_ARGUMENTS, "TimeToLiveSpecification")
-            properties = self.resolver.resolve(
-                {name: unresolved[name] for name in asked if name in unresolved}
-            )
-            ttl = properties.pop("TimeToLiveSpecification", {})
-            attribute = ttl.get("AttributeName") if ttl.get("Enabled") else None
-            tables.append(TableSpec(self.resolver.values[logical_id], properties, attribute))
-        return tables
+        return [
+            table
+            for logical_id, unresolved in self.of_type("AWS::DynamoDB::Table").items()
+            for table in self._made(f"table {logical_id}", logical_id, self._table, unresolved)
+        ]
+
+    def _table(self, logical_id: str, unresolved: Mapping[str, Any]) -> TableSpec:
+        asked = (*_TABLE_ARGUMENTS, "TimeToLiveSpecification")
+        properties = self.resolver.resolve(
+            {name: unresolved[name] for name in asked if name in unresolved}
+        )
+        ttl = properties.pop("TimeToLiveSpecification", {})
+        attribute = ttl.get("AttributeName") if ttl.get("Enabled") else None
+        return TableSpec(self.resolver.values[logical_id], properties, attribute)
 
     def _simple_tables(self) -> list[TableSpec]:
         tables = []

@@ -22,19 +22,26 @@ def show(console: Console, summary: Mapping[str, Any]) -> None:
     if any(ledger["job"] is not None for ledger in summary["schedules"]):
         _show_promises(console, summary["promises"])
     for name, queue in summary["queues"].items():
-        if queue["messages"]:
-            console.print(f"{queue['messages']:,} messages in the queue {name}: {queue['file']}")
+        if count := queue["messages"]:
+            noun = "message" if count == 1 else "messages"
+            told = f"{count:,} {noun} in the queue {name}: {queue['file']}"
+            console.print(told, soft_wrap=True)
     console.print()
+    under_way = sum(len(one["waiting"]) + len(one["open"]) for one in summary["schedules"])
     for failure in summary["failures"]:
-        console.print(Text(failure, style="bold red"))
+        console.print(Text(failure, style="bold red"), soft_wrap=True)
     if not summary["failures"]:
-        console.print(Text("Every slot that was due is accounted for.", style="bold green"))
+        told = (f"{under_way:,} of {summary['slots']:,} slots were still under way; the others are "
+                "accounted for." if under_way else "Every slot that was due is accounted for."
+                if summary["slots"] else "No slot was due.")  # fmt: skip
+        console.print(Text(told, style="bold green"))
     console.print(
         Text(
             f"History {summary['history']['digest']}: {summary['history']['path']}, beside the log "
             "of each invocation",
             style="dim",
-        )
+        ),
+        soft_wrap=True,
     )
 
 
@@ -79,6 +86,7 @@ def _show_schedules(console: Console, ledgers: list[Mapping[str, Any]]) -> None:
     for ledger in ledgers:
         other = [f"{count} {state}" for state, count in ledger["other"].items()]
         other += [f"{len(ledger['open'])} open"] if ledger["open"] else []
+        other += [f"{len(ledger['waiting'])} under way"] if ledger["waiting"] else []
         never = len(ledger["absent"])
         is_job = ledger["job"] is not None
         table.add_row(

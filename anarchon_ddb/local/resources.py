@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ParamValidationError
 
 from anarchon_ddb.local.stack import ACCOUNT, REGION
+from anarchon_ddb.local.template import TemplateError
 
 if TYPE_CHECKING:
     from anarchon_ddb.local.aws import EmbeddedAws
@@ -26,7 +27,8 @@ def create(aws: EmbeddedAws, stack: Stack) -> None:
             Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
     for queue in stack.queues:
-        aws.client("sqs").create_queue(QueueName=queue)
+        kind = {"FifoQueue": "true"} if queue.endswith(".fifo") else {}
+        aws.client("sqs").create_queue(QueueName=queue, Attributes=kind)
     _register(aws, stack)
 
 
@@ -42,7 +44,13 @@ def _create_table(dynamodb: Any, table: TableSpec) -> None:
         # Another DynamoDB may know no TTL; nothing here relies on it.
         code = error.response.get("Error", {}).get("Code", "")
         if code not in {"ResourceInUseException", "UnknownOperationException"}:
-            raise
+            raise _unmade(table, error) from None
+    except ParamValidationError as error:
+        raise _unmade(table, error) from None
+
+
+def _unmade(table: TableSpec, error: Exception) -> TemplateError:
+    return TemplateError(f"table {table.name} can't be created: {error}")
 
 
 def _register(aws: EmbeddedAws, stack: Stack) -> None:

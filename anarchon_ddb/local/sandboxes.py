@@ -43,7 +43,7 @@ class Sandbox:
         self._began_s = 0.0
         self._sleepers: dict[int, Timer] = {}
         self._timed_out: str | None = None
-        self._init_fault: dict[str, Any] | None = None
+        self.init_fault: dict[str, Any] | None = None
         self._init_timer: Timer | None = None
         spec = function.spec
         self._sources = sources.fingerprint(spec.code)
@@ -140,7 +140,7 @@ class Sandbox:
         if self._init_timer is not None:
             self._init_timer.cancel()
         if "error" in message:
-            self._init_fault = message["error"]  # it ends by itself
+            self.init_fault = message["error"]  # it ends by itself
             self._engine.let_run(self)
             return
         self._is_ready = True
@@ -163,6 +163,7 @@ class Sandbox:
             invocation.started_ms + round(spec.timeout_s * 1000), self._too_long
         )
         if invocation.fate is not None and invocation.fate.at_call == 0:
+            self.function.killed(invocation, "at its start")
             self.kill()
             return
         self._engine.let_run(self)
@@ -181,6 +182,12 @@ class Sandbox:
 
     def _answered(self, message: dict[str, Any]) -> None:
         self._engine.parked(self)
+        invocation = self.invocation
+        if invocation is not None and invocation.fate is not None:
+            # It made fewer calls than the last one: it dies with its work done, its answer unheard.
+            self.function.killed(invocation, "before its answer")
+            self.kill()
+            return
         end: End = "raised" if "error" in message else "returned"
         self._finish(end, message.get("error", message.get("result")))
 
@@ -192,8 +199,8 @@ class Sandbox:
         invocation = self.invocation
         if invocation is None or not was_alive:
             return
-        if self._init_fault is not None:
-            self._finish("raised", self._init_fault)
+        if self.init_fault is not None:
+            self._finish("raised", self.init_fault)
         elif self._timed_out is not None:
             payload = {"errorType": "Sandbox.Timedout", "errorMessage": self._timed_out}
             self._finish("timed_out", payload)
@@ -219,7 +226,7 @@ class Sandbox:
             self.kill()
 
     def _init_too_long(self) -> None:
-        self._init_fault = {
+        self.init_fault = {
             "errorType": "Sandbox.Timedout",
             "errorMessage": f"Init took longer than {INIT_TIMEOUT_S:.0f} s",
         }

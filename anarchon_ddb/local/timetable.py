@@ -5,10 +5,12 @@ Those that SAM makes of a function's ``Events``, and those that are resources of
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anarchon_ddb.errors import InvalidScheduleError
+from anarchon_ddb.local.scheduler import event_for
 from anarchon_ddb.local.stack import Place, ScheduleSpec
 from anarchon_ddb.local.template import TemplateError
 
@@ -52,8 +54,13 @@ def read(reader: Reader, functions: Mapping[str, FunctionSpec]) -> list[Schedule
         try:
             spec = made()
             spec.slots(datetime(2020, 1, 1, tzinfo=UTC))
+            event_for(spec, datetime(2020, 1, 1, tzinfo=UTC))
         except (TemplateError, InvalidScheduleError) as error:
             reader.leave_out(line, what, error)
+        except json.JSONDecodeError as error:
+            reader.leave_out(line, what, f"its Input is no JSON, which AWS refuses: {error}")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reader.leave_out(line, what, f"it is not written as AWS takes it: {error}")
         else:
             found.append(spec)
     return found
@@ -67,10 +74,11 @@ def _events(
         for event_id, event in events.items():
             line = getattr(events, "lines", {}).get(event_id, 0)
             what = f"event {event_id} of {logical_id}"
-            kind = event.get("Type")
+            kind = str(event.get("Type")) if isinstance(event, dict) else ""
             make = {"ScheduleV2": _of_scheduler, "Schedule": _of_rule}.get(kind)
             if make is None:
-                reader.leave_out(line, what, f"{kind} is no schedule: invoke the function yourself")
+                why = f"{kind} is no schedule: invoke the function yourself"
+                reader.leave_out(line, what, why if kind else "it has no Type")
                 continue
             name = f"{logical_id}{event_id}"  # as SAM names it
             yield what, line, _later(make, reader, event.get("Properties"), name, spec.name, line)

@@ -147,6 +147,7 @@ class Traffic:
     def _verdict(self, sandbox: Sandbox, invocation: Invocation) -> Verdict:
         fate, number = invocation.fate, invocation.calls
         if fate is not None and number == fate.at_call:
+            invocation.fate = None
             return Verdict.KILL_BEFORE if fate.before_it else Verdict.KILL_AFTER
         what = (sandbox.function.spec.name, invocation.request_id, invocation.attempt, number)
         if self._chaos.happens("throttle", *what):

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.clock import iso
@@ -57,9 +58,13 @@ class Ledger:
     """Of a plain function: slots that it worked on more than once."""
     other: dict[str, int] = field(default_factory=dict)
     """Slots of a job that ended in another state."""
+    last_error: str | None = None
+    """Of the last slot whose run failed."""
     absent: list[str] = field(default_factory=list)
     """Slots that left no trace, or that a plain function never worked on to the end."""
     open: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    """Slots that left no trace, where one may still come: a delivery, a retry, a resumer's tick."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for the JSON summary."""
@@ -76,33 +81,56 @@ class Tally:
     late: int = 0
     done: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Invocations that returned, by schedule and slot."""
-    faults: dict[str, str] = field(default_factory=dict)
-    """The last error of each function that could not be imported."""
     _requests: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _lost: set[tuple[str, str]] = field(default_factory=set)
+    _under_way: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many deliveries of a slot are neither returned nor given up."""
+
+    @property
+    def kills(self) -> int:
+        """How many invocations chaos killed."""
+        return sum(count for event, count in self.events.items() if event.startswith("killed "))
+
+    def is_lost(self, schedule: str, slot: str) -> bool:
+        """Tell whether nothing more comes of a slot: each delivery of it was given up."""
+        return (schedule, slot) in self._lost and not self._under_way[schedule, slot]
 
     def read(self, line: Line) -> None:
         """Take one line of the history into account."""
         event = line["event"]
         self.events[event] += 1
         if event == "delivered":
-            self._requests[line["request"]] = (line["schedule"], line["slot"])
+            slot = self._requests[line["request"]] = (line["schedule"], line["slot"])
+            self._under_way[slot] += 1
             self.events["duplicate"] += line["delivery"] > 1
             self.late += line["late_s"] > 60
+        elif event == "undelivered":
+            self._lost.add((line["schedule"], line["slot"]))
+        elif event == "given up" and line["request"] in self._requests:
+            slot = self._requests[line["request"]]
+            self._lost.add(slot)
+            self._under_way[slot] -= 1
         elif event == "ended":
             self.ends[line["end"]] += 1
             self.cold += line["cold"]
             if line["end"] == "returned" and line["request"] in self._requests:
-                self.done[self._requests[line["request"]]] += 1
-            if str(line.get("error", "")).startswith(("Runtime.Import", "Runtime.HandlerNot")):
-                self.faults[line["function"]] = line["error"]
+                slot = self._requests[line["request"]]
+                self.done[slot] += 1
+                self._under_way[slot] -= 1
 
 
 def ledgers(
-    stack: Stack, referee: Referee, tally: Tally, start: datetime, end: datetime
+    stack: Stack, referee: Referee, tally: Tally, start: datetime, end: datetime, *, is_early: bool
 ) -> list[Ledger]:
-    """Return what became of each slot that was due from ``start`` to before ``end``."""
+    """Return what became of each slot that was due from ``start`` to before ``end``.
+
+    Parameters
+    ----------
+    is_early : bool
+        Whether what is under way may still go on: then nothing of it is missed yet.
+    """
     return [
-        _ledger(stack, spec, referee, tally, start, end)
+        _ledger(stack, spec, referee, tally, start, end, is_early=is_early)
         for spec in stack.schedules.values()
         if spec.enabled
     ]
@@ -121,8 +149,9 @@ def job_of(spec: ScheduleSpec, referee: Referee) -> str | None:
 
 
 def _ledger(
-    stack: Stack, spec: ScheduleSpec, referee: Referee, tally: Tally, start: datetime, end: datetime
-) -> Ledger:
+    stack: Stack, spec: ScheduleSpec, referee: Referee, tally: Tally, start: datetime,
+    end: datetime, *, is_early: bool,
+) -> Ledger:  # fmt: skip
     job = job_of(spec, referee)
     is_resumer = stack.functions[spec.function].handler == RESUMER
     ledger = Ledger(spec.name, spec.function, is_resumer, job)
@@ -133,21 +162,25 @@ def _ledger(
             ledger.worked += done > 0
             ledger.repeated += done > 1
             if not done:
-                ledger.absent.append(slot)
+                may_come = is_early and not tally.is_lost(spec.name, slot)
+                (ledger.waiting if may_come else ledger.absent).append(slot)
             continue
         seen = referee.runs.get((job, slot))
         if seen is None:
-            ledger.absent.append(slot)
+            (ledger.waiting if is_early else ledger.absent).append(slot)
         elif seen.record.state == "succeeded":
             ledger.worked += 1
         elif seen.record.state in OPEN_STATES:
             ledger.open.append(slot)
         else:
+            ledger.last_error = seen.record.error or ledger.last_error
             ledger.other[seen.record.state] = ledger.other.get(seen.record.state, 0) + 1
     return ledger
 
 
-def promises(referee: Referee, tally: Tally, found: Iterable[Ledger]) -> list[Promise]:
+def promises(
+    referee: Referee, tally: Tally, found: Iterable[Ledger], *, is_early: bool
+) -> list[Promise]:
     """Return the promises of the package, judged by what was seen."""
     jobs = [ledger for ledger in found if ledger.job is not None]
     counts = referee.counts
@@ -155,8 +188,9 @@ def promises(referee: Referee, tally: Tally, found: Iterable[Ledger]) -> list[Pr
     due = sum(ledger.due for ledger in jobs)
     still_open = [f"{one.job} {slot}" for one in jobs for slot in one.open]
     absent = [f"{one.job} {slot}" for one in jobs for slot in one.absent]
-    kills = sum(tally.events[f"killed {when} the call"] for when in ("before", "after"))
-    kills += tally.ends["timed_out"]
+    waiting = sum(len(one.waiting) for one in jobs)
+    traced = due - len(absent) - waiting
+    kills = tally.kills + tally.ends["timed_out"]
     written = counts["claims"] + counts["saves"] + ended
     saves = counts["saves past the gate"]
     judge = partial(_judged, referee.broken)
@@ -186,12 +220,14 @@ def promises(referee: Referee, tally: Tally, found: Iterable[Ledger]) -> list[Pr
             f"{_n(kills, 'kill')}; {_n(resumed, 'attempt')} began at the checkpoint saved last",
         ),
         judge(
-            6, "Nothing is stuck", due - len(absent),
-            f"{_n(due - len(absent), 'run')}, {len(still_open)} open at the end", still_open,
+            6, "Nothing is stuck", traced,
+            f"{_n(traced, 'run')}, {len(still_open)} open at the end",
+            () if is_early else still_open,
         ),
         judge(
-            7, "Every slot that was due left a trace", due,
-            f"{_n(due, 'slot')} due, {due - len(absent)} with a trace", absent,
+            7, "Every slot that was due left a trace", due - waiting,
+            f"{_n(due, 'slot')} due, {traced} with a trace"
+            + (f", {waiting} under way" if waiting else ""), absent,
         ),
         judge(
             8, "Nothing stored is lost", written,
@@ -220,6 +256,11 @@ def _n(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def import_failures(faults: Mapping[str, str]) -> list[str]:
+    """Return, in words, what can't be imported."""
+    return [f"{function} can't be imported: {error}" for function, error in faults.items()]
+
+
 def failures(summary: Mapping[str, Any]) -> list[str]:
     """Return, in words, what makes a play end with exit code 1; empty if nothing does."""
     found = [
@@ -229,15 +270,19 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
     ]
     for ledger in summary["schedules"]:
         if failed := ledger["other"].get("failed"):
-            found.append(f"{_n(failed, 'run')} of {ledger['job']} failed")
+            found.append(
+                f"{_n(failed, 'run')} of {ledger['job']} failed; "
+                f"the last error: {ledger['last_error']}"
+            )
         if ledger["job"] is None and ledger["absent"] and not ledger["is_resumer"]:
+            last = summary["last_errors"].get(ledger["function"])
+            logs = PurePath(summary["history"]["path"]).parent
             found.append(
                 f"{_n(len(ledger['absent']), 'slot')} of {ledger['schedule']} "
                 f"never worked on to the end by {ledger['function']}"
+                + (f"; its last error: {last['error']}; log: {logs / last['log']}" if last else "")
             )
-    found += [
-        f"{function} can't be imported: {error}" for function, error in summary["faults"].items()
-    ]
+    found += import_failures(summary["faults"])
     if summary["check"] not in {None, 0}:
         found.append(f"the check ended with exit code {summary['check']}")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group
@@ -13,18 +14,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anarchon_ddb.clock import iso
-from anarchon_ddb.local.verdict import RESUMER
+from anarchon_ddb.local.verdict import RESUMER, job_of
 from anarchon_ddb.records import TERMINAL_STATES
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from anarchon_ddb.local.history import Line
     from anarchon_ddb.local.play import Play
     from anarchon_ddb.local.referee import Seen
+    from anarchon_ddb.local.stack import ScheduleSpec
 
 _LINES = 8
+_GAP = 2
+_WIDE = 100
+"""Below this many columns there is no bar beside the time."""
 _GOOD, _BAD, _DIM = "green", "bold red", "dim"
 _STYLES = {"succeeded": _GOOD, "failed": _BAD, "interrupted": "blue", "running": "cyan",
            "retrying": "yellow", "skipped": "yellow", "missed": "magenta"}  # fmt: skip
@@ -46,6 +48,8 @@ class View:
     _last: dict[str, str] = field(default_factory=dict)
     _invocations: Counter[str] = field(default_factory=Counter)
     _live: Live | None = None
+    _jobs: dict[str, str] = field(default_factory=dict)
+    """By schedule, once a run of it was seen."""
     _day: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,77 +96,106 @@ class View:
         text, style = _words(line, spec.logical_id)
         if not text:
             return None
-        return Text.assemble((f"{line['at'][11:19]}  ", _DIM), (text, style))
+        told = Text.assemble((f"{line['at'][11:19]}  ", _DIM), (text, style))
+        if self._live is not None:  # a line each
+            told.no_wrap, told.overflow = True, "ellipsis"
+        return told
 
     def _picture(self) -> Group:
+        width, height = self.console.size
         with self._lock:
-            parts: list[Any] = [self._clock(), self._table(), Text("")]
-            return Group(*parts, *self._recent)
+            table = _Fitted(width)
+            specs = list(self.play.stack.schedules.values())
+            room = max(1, height - len(self._recent) - 5)
+            if len(specs) > room:  # those that fired last
+                specs.sort(key=lambda spec: self._last.get(spec.name, ""), reverse=True)
+            for spec in specs[:room]:
+                table.rows.append(self._row(spec))
+            more = len(specs) - room
+            rest = Text(f"and {more} more schedules" if more > 0 else "", style=_DIM)
+            return Group(self._clock(width), table.made(), rest, *self._recent)
 
-    def _clock(self) -> Table:
+    def _clock(self, width: int) -> Table:
         play, now = self.play, self.play.cloud.now
         row = Table.grid(padding=(0, 2))
         cells: list[Any] = [Text(f"{now:%a %Y-%m-%d %H:%M:%S} UTC", style="bold")]
-        if play.plan.is_simulated and play.plan.end is not None:
+        if play.plan.is_simulated and play.plan.end is not None and width >= _WIDE:
             whole = (play.plan.end - play.began).total_seconds()
             done = min(whole, (now - play.began).total_seconds())
-            cells.append(ProgressBar(total=whole or 1, completed=done, width=30))
+            cells.append(ProgressBar(total=whole or 1, completed=done, width=width - 80))
         counts = play.tally.events
-        cells.append(
-            Text(
-                f"{counts['ended']:,} invocations, {play.referee.counts['claims']:,} attempts, "
-                f"{sum(count for name, count in counts.items() if 'killed' in name):,} kills",
-                style=_DIM,
-            )
-        )
+        told = [f"{counts['ended']:,} invocations"]
+        told += [f"{claims:,} attempts"] if (claims := play.referee.counts["claims"]) else []
+        told += [f"{kills:,} kills"] if (kills := play.tally.kills) else []
+        cells.append(Text(", ".join(told), style=_DIM, no_wrap=True))
         row.add_row(*cells)
         return row
 
-    def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (
-            "SCHEDULE",
-            "LAST SLOT",
-            "STATE",
-            "ATTEMPT",
-            "PROGRESS",
-            "NEXT SLOT",
-            "CALLED",
-        ):
+    def _row(self, spec: ScheduleSpec) -> list[Text]:
+        now, seen = self.play.cloud.now, self._latest(spec)
+        last = self._last.get(spec.name)
+        coming = spec.slots(self.play.began).next(now) if spec.enabled else None
+        state = seen.record.state if seen is not None else ""
+        return [
+            Text(spec.name),
+            Text(_short(datetime.fromisoformat(last) if last else None, now)),
+            Text(state, style=_STYLES.get(state, "")),
+            Text(str(seen.record.attempt) if seen is not None else ""),
+            _progress(seen),
+            Text(_short(coming, now)),
+            Text(f"{self._invocations[spec.function]:,}"),
+        ]
+
+    def _latest(self, spec: ScheduleSpec) -> Seen | None:
+        """Return the run of a schedule's last slot, as it stands."""
+        slot, runs = self._last.get(spec.name), self.play.referee.runs
+        if spec.name not in self._jobs:
+            job = job_of(spec, self.play.referee)
+            if job is None:
+                return None
+            self._jobs[spec.name] = job
+        return runs.get((self._jobs[spec.name], slot or ""))
+
+
+class _Fitted:
+    """A table that leaves out columns, the least telling first, until it fits."""
+
+    _NAMES = ("SCHEDULE", "LAST SLOT", "STATE", "ATTEMPT", "PROGRESS", "NEXT SLOT", "CALLED")
+    _FIRST_OUT = ("CALLED", "ATTEMPT", "NEXT SLOT", "PROGRESS", "LAST SLOT")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self.rows: list[list[Text]] = []
+
+    def made(self) -> Table:
+        """Return it."""
+        widths = {
+            name: max([len(name), *(row[index].cell_len for row in self.rows)])
+            for index, name in enumerate(self._NAMES)
+            if any(row[index].plain for row in self.rows)
+        }
+        for name in self._FIRST_OUT:
+            if sum(width + _GAP for width in widths.values()) - _GAP > self._width:
+                widths.pop(name, None)
+        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+        for name in widths:
             table.add_column(name, no_wrap=True)
-        now = self.play.cloud.now
-        for spec in self.play.stack.schedules.values():
-            seen = self._latest(spec.name, spec.arn)
-            state = seen.record.state if seen is not None else "-"
-            coming = spec.slots(self.play.began).next(now) if spec.enabled else None
-            table.add_row(
-                spec.name,
-                self._last.get(spec.name, "-"),
-                Text(state, style=_STYLES.get(state, "")),
-                str(seen.record.attempt) if seen is not None else "-",
-                _progress(seen),
-                _short(coming),
-                f"{self._invocations[spec.function]:,}",
-            )
+        shown = [index for index, name in enumerate(self._NAMES) if name in widths]
+        for row in self.rows:
+            table.add_row(*(row[index] for index in shown))
         return table
 
-    def _latest(self, schedule: str, arn: str) -> Seen | None:
-        """Return the run of a schedule's last slot, as it stands."""
-        slot = self._last.get(schedule)
-        runs = self.play.referee.runs
-        return next(
-            (seen for (_, at), seen in list(runs.items())
-             if at == slot and seen.record.schedule == arn), None
-        )  # fmt: skip
 
-
-def _short(moment: datetime | None) -> str:
-    return "-" if moment is None else iso(moment)
+def _short(moment: datetime | None, now: datetime) -> str:
+    """Return the time of an instant, with its day where that is another one."""
+    if moment is None:
+        return "-"
+    return f"{moment:%H:%M:%S}" if moment.date() == now.date() else f"{moment:%m-%d %H:%M}"
 
 
 def _progress(seen: Seen | None) -> Text:
     if seen is None or seen.record.done is None:
-        return Text("-")
+        return Text("")
     done, total = seen.record.done, seen.record.total
     if total and seen.record.state not in TERMINAL_STATES:
         full = round(8 * min(1, done / total))
@@ -185,7 +218,8 @@ def _words(line: Line, name: str) -> tuple[str, str]:
     if event == "given up":
         return f"{name}: Lambda gave the event up: {line['why']}", _BAD
     if event.startswith("killed"):
-        return f"{name}: {event} ({line['operation']}, call {line['call']})", "red"
+        call = f" ({line['operation']}, call {line['call']})" if "call" in line else ""
+        return f"{name}: {event}{call}", "red"
     return "", ""
 
 
