@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from rich.console import Console
-
     from anarchon_ddb.local.chaos import Chaos
     from anarchon_ddb.local.play import Play
     from anarchon_ddb.local.stack import Stack
@@ -173,7 +171,7 @@ def _play(screen: Screen, stack: Stack, plan: Any, play_of: Callable[..., Play])
         width=None if (sys.stderr if screen.as_json else sys.stdout).isatty() else 160,
     )  # fmt: skip
     with _Signals() as signals, play_of(stack, plan, signals.is_over) as play:
-        _introduce(console, play)
+        report.introduce(console, play)
         with View(play, console):
             play.run()
         summary = play.summary()
@@ -210,38 +208,6 @@ class _Signals:
         if self.received:
             raise KeyboardInterrupt
         self.received = number
-
-
-def _introduce(console: Console, play: Play) -> None:
-    from rich.text import Text  # noqa: PLC0415
-
-    from anarchon_ddb.local.reader import UNREAD  # noqa: PLC0415
-    from anarchon_ddb.local.verdict import import_failures  # noqa: PLC0415
-
-    stack, cloud = play.stack, play.cloud
-    counts = {
-        "functions": len(stack.functions), "schedules": len(stack.schedules),
-        "tables": len(stack.tables), "buckets": len(stack.buckets), "queues": len(stack.queues),
-    }  # fmt: skip
-    has = ", ".join(
-        f"{count} {name.removesuffix('s') if count == 1 else name}"
-        for name, count in counts.items() if count
-    )  # fmt: skip
-    console.print(Text(f"{stack.path}: {has}", style="bold"))
-    console.print(f"AWS at {cloud.aws.endpoint}; logs in {play.plan.directory}")
-    unread = [one for one in stack.unplayed if one.why == UNREAD]
-    for one in stack.unplayed:
-        if one.why != UNREAD:
-            console.print(Text(f"Not played: {one}", style="yellow"), soft_wrap=True)
-    if unread:
-        places = ", ".join(f"{one.what} at {one.place}" for one in unread)
-        console.print(Text(f"Left out, since {UNREAD}: {places}", style="dim"))
-    for failure in import_failures(play.faults):
-        console.print(Text(failure, style="bold red"), soft_wrap=True)
-    if play.plan.chaos:
-        console.print(f"Chaos with seed {play.plan.chaos.seed}: --seed repeats it.")
-    if not play.plan.is_simulated and play.plan.end is None:
-        console.print("Ctrl-C ends it.")
 
 
 def _chaos(text: str, seed: int | None) -> Chaos:

@@ -1,4 +1,4 @@
-"""The end of a play, for people: what it was, what became of each schedule, and each promise."""
+"""A play for people: what is played, and at the end what became of each schedule and promise."""
 
 from __future__ import annotations
 
@@ -7,12 +7,51 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from anarchon_ddb.local.reader import UNREAD
+from anarchon_ddb.local.verdict import import_failures
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
 
+    from anarchon_ddb.local.play import Play
+    from anarchon_ddb.local.stack import Unplayed
+
 _MARKS = {True: ("holds", "green"), False: ("BROKEN", "bold red"), None: ("not judged", "dim")}
+
+
+def introduce(console: Console, play: Play) -> None:
+    """Print what is played, what is left out, and where things are."""
+    stack, plan = play.stack, play.plan
+    counts = {
+        "function": len(stack.functions), "schedule": len(stack.schedules),
+        "table": len(stack.tables), "bucket": len(stack.buckets), "queue": len(stack.queues),
+    }  # fmt: skip
+    has = ", ".join(
+        f"{count} {name}" + ("s" if count > 1 else "") for name, count in counts.items() if count
+    )
+    console.print(Text(f"{stack.path}: {has}", style="bold"))
+    console.print(f"AWS at {play.cloud.aws.endpoint}; logs in {plan.directory}")
+    for one in stack.unplayed:
+        if one.why != UNREAD:
+            console.print(Text(f"Not played: {one}", style="yellow"), soft_wrap=True)
+    _show_unread(console, [one for one in stack.unplayed if one.why == UNREAD])
+    for failure in import_failures(play.faults):
+        console.print(Text(failure, style="bold red"), soft_wrap=True)
+    if plan.chaos:
+        console.print(f"Chaos with seed {plan.chaos.seed}: --seed repeats it.")
+    if not plan.is_simulated and plan.end is None:
+        console.print("Ctrl-C ends it.")
+
+
+def _show_unread(console: Console, unread: list[Unplayed]) -> None:
+    by_file: dict[str, list[str]] = {}
+    for one in unread:
+        by_file.setdefault(str(one.place.path), []).append(f"{one.name} ({one.place.line})")
+    for path, names in by_file.items():
+        text = f"Left out, since {UNREAD}: {path}: {', '.join(names)}"
+        console.print(Text(text, style="dim"))
 
 
 def show(console: Console, summary: Mapping[str, Any]) -> None:

@@ -38,6 +38,11 @@ class Unplayed:
     what: str
     why: str
 
+    @property
+    def name(self) -> str:
+        """What it is called, without its type."""
+        return self.what.partition(" (")[0]
+
     def __str__(self) -> str:
         return f"{self.place}: {self.what}: {self.why}"
 
