@@ -49,9 +49,9 @@ def _show_unread(console: Console, unread: list[Unplayed]) -> None:
     by_file: dict[str, list[str]] = {}
     for one in unread:
         by_file.setdefault(str(one.place.path), []).append(f"{one.name} ({one.place.line})")
-    for path, names in by_file.items():
-        text = f"Left out, since {UNREAD}: {path}: {', '.join(names)}"
-        console.print(Text(text, style="dim"))
+    if by_file:
+        told = "; ".join(f"{path}: {', '.join(names)}" for path, names in by_file.items())
+        console.print(Text(f"Left out, since {UNREAD}: {told}", style="dim"))
 
 
 def show(console: Console, summary: Mapping[str, Any]) -> None:
