@@ -61,6 +61,8 @@ class Simulation:
         self._waiting: dict[object, list[threading.Thread]] = {}
         self._resting: set[threading.Thread] = set()
         """Threads that sleep, or that wait for one that does."""
+        self._calling: set[threading.Thread] = set()
+        """Threads that wait for AWS: the cloud lets the sandbox run when it answers."""
         self._listener: threading.Thread | None = None
         self._wait_for_real = threading.Event.wait
         self._allocate = threading.Lock
@@ -197,7 +199,12 @@ class Simulation:
         def signed(session: Any, request: Any) -> Any:
             if simulation.sandbox:
                 request.headers[SANDBOX_HEADER] = simulation.sandbox
-            return send(session, request)
+            me = threading.current_thread()
+            simulation._calling.add(me)
+            try:
+                return send(session, request)
+            finally:
+                simulation._calling.discard(me)
 
         setattr(URLLib3Session, "__init__", patient)  # noqa: B010
         setattr(URLLib3Session, "send", signed)  # noqa: B010
@@ -251,7 +258,7 @@ class Simulation:
         self._turns.remove(me)
         if self._awake:
             self._turns.add(self._awake.pop(0))
-        return not self._turns
+        return self._turns <= self._calling
 
     def _come_to_rest(self, thread: threading.Thread) -> None:
         self._resting.add(thread)
@@ -308,7 +315,7 @@ class Simulation:
         others = [whom] if whom is not None else [
             thread for thread in threading.enumerate() if thread not in {me, self._listener}
         ]  # fmt: skip
-        return bool(others) and all(thread in self._resting for thread in others)
+        return bool(others) and self._resting | self._calling >= set(others)
 
     def _settle(self, thread: threading.Thread) -> None:
         settled = getattr(thread, "_anarchon_settled", None)

@@ -101,6 +101,9 @@ Resources:
   Locks:
     Type: AWS::Serverless::Function
     Properties: { FunctionName: locks, Handler: jobs.locks }
+  Calls:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: calls, Handler: jobs.calls }
   Joins:
     Type: AWS::Serverless::Function
     Properties: { FunctionName: joins, Handler: jobs.joins }
@@ -178,6 +181,20 @@ def locks(event, context):
     thread.join()
     told.append(["joined", round(time.time() - began)])
     return told
+
+def calls(event, context):
+    lock, began = threading.Lock(), time.time()
+    def beat():
+        time.sleep(0.01)  # in the middle of the other's call
+        with lock:
+            pass
+    thread = threading.Thread(target=beat)
+    client = boto3.client("sqs")
+    thread.start()
+    with lock:
+        client.list_queues()
+    thread.join()
+    return round(time.time() - began, 3)
 
 def joins(event, context):
     done, began = threading.Event(), time.time()
@@ -381,6 +398,10 @@ def test_time_passes_for_who_waits_for_a_lock_whose_holder_sleeps(played: Played
     assert sorted(told, key=lambda one: one[1]) == told
     assert dict(told) == {"had": 30, "let go": 30, "ended": 50, "joined": 50}
     assert time.monotonic() - began_s < 10, "not ended for want of a sign of life"
+
+
+def test_time_passes_for_who_waits_for_a_lock_whose_holder_calls_aws(played: Played) -> None:
+    assert played.answer("calls", {}) == 0.02
 
 
 def test_time_passes_for_who_waits_for_a_thread_that_sleeps(played: Played) -> None:
