@@ -233,8 +233,7 @@ def test_what_is_wrong_is_one_sentence(
     ("change", "told"),
     [
         (("Handler: jobs.sweep", "Handler: absent.sweep"),
-         r"local-Sweep can't be imported: Unable to import module 'absent': No module named "
-         r"'absent'; log: .*/local-Sweep/import.log"),
+         r"Sweep can't be imported: Unable to import module 'absent': .*; log: .*Sweep/import.log"),
         (("Handler: jobs.sweep", "Handler: jobs.absent"),
          r"Handler 'absent' missing on module 'jobs'; log: "),
         (("CodeUri: src", "CodeUri: absent"),
@@ -316,7 +315,7 @@ class Running:
             ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         self.process = subprocess.Popen(
             [*COMMAND, "local", *arguments], cwd=project, stdout=slave, stderr=slave,
-            start_new_session=True, env={**os.environ, "PYTHONFAULTHANDLER": "1", "TERM": "xterm-256color"},
+            start_new_session=True, env={**os.environ, "TERM": "xterm-256color"},
         )  # fmt: skip
         os.close(slave)
 
@@ -344,11 +343,6 @@ class Running:
         self.process.send_signal(number)
         while self._read(0.05) and time.monotonic() - began_s < 20:
             pass
-        if self.process.poll() is None and time.monotonic() - began_s > 15:
-            self.process.send_signal(signal.SIGABRT)
-            while self._read(0.5):
-                pass
-            raise AssertionError(self.text)
         self.process.wait(20)
         return time.monotonic() - began_s
 
@@ -450,7 +444,7 @@ def test_the_live_view_fits_its_terminal(run: Any, size: tuple[int, int]) -> Non
 
     view = play.text[play.text.index("SCHEDULE") : play.text.rindex(", simulated")]
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", view)]
-    assert max(map(len, lines)) <= size[0]
+    assert [line for line in lines if len(line) > size[0]] == []
     rows = [line for line in lines if line.startswith(("OrdersEach", "SweepEach"))]
     assert rows
     assert not [row for row in rows if "…" in row], "no name and no time is cut"
