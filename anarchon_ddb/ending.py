@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anarchon_ddb import dispatch, metrics, protocol, records
+from anarchon_ddb import dispatch, interventions, metrics, protocol, records
 from anarchon_ddb.errors import Cancelled, Stop, StopEarly, StoreError
 from anarchon_ddb.schema import pack_attempts
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anarchon_ddb.clock import Clock
     from anarchon_ddb.lease import Lease
     from anarchon_ddb.options import Options
-    from anarchon_ddb.records import AttemptEnd, Released, RunRecord, Terminal, Value
+    from anarchon_ddb.records import AttemptEnd, Released, RunRecord, State, Terminal, Value
     from anarchon_ddb.store import Store
 
 Result = dict[str, Any]
@@ -137,8 +137,10 @@ def step_back(held: Held, state: Released, reason: str) -> Result:
         strikes=record.strikes - 1,
         clock_stops=True,
     )
-    if not stored:
+    if stored is None:
         return overtaken(held, "its release was refused")
+    if stored == "cancelled":
+        return held.result("cancelled", "cancelled")
     held.log.info("Not run now", extra={"outcome": state, "reason": reason})
     return held.result(state, reason)
 
@@ -152,8 +154,10 @@ def _interrupt(held: Held, stop: StopEarly, *, has_progressed: bool) -> Result:
         strikes=0 if has_progressed else None,
         clock_stops=stop.reason == "paused",
     )
-    if not stored:
+    if stored is None:
         return overtaken(held, "its interruption was refused")
+    if stored == "cancelled":
+        return held.result("cancelled", "cancelled")
     held.log.info(
         "Attempt interrupted",
         extra={"outcome": "interrupted", "reason": stop.reason, "detail": str(stop)},
@@ -184,20 +188,22 @@ def _fail(held: Held, error: BaseException, *, strikes: int) -> Ended:
         exc_info=error,
         extra={"outcome": outcome, "strikes": strikes, "retry_in_s": decision.delay_ms / 1000},
     )
-    stored = False
+    stored: State | None = None
     try:
         stored = _record_failure(held, error, decision)
     except StoreError as fault:
         held.log.warning("The failure was not recorded; the lease will run out: %s", fault)
-    is_terminal = stored and not decision.again
-    held.emit(_failed(held) if is_terminal else {"AttemptsFailed": 1})
-    return Ended(held.result(outcome, "error"), is_terminal, error)
+    held.emit(_failed(held) if stored == "failed" else {"AttemptsFailed": 1})
+    return Ended(held.result(outcome, "error"), stored in records.TERMINAL_STATES, error)
 
 
-def _record_failure(held: Held, error: BaseException, decision: protocol.RetryDecision) -> bool:
+def _record_failure(
+    held: Held, error: BaseException, decision: protocol.RetryDecision
+) -> State | None:
+    """Store how it failed; return the state that the run has now, None if it was refused."""
     text = f"{type(error).__name__}: {error}"[: records.ERROR_TEXT_LIMIT]
     if not decision.again:
-        return _finish(held, "failed", "error", "failed", text)
+        return "failed" if _finish(held, "failed", "error", "failed", text) else None
     until_ms = held.clock.now_ms() + decision.delay_ms
     return _let_go(held, "retrying", "failed", until_ms=until_ms, explained=text)
 
@@ -228,8 +234,8 @@ def _finish(
         # Seconds: DynamoDB's TTL takes nothing else. Housekeeping, never a lock.
         "expires_at": (now_ms + held.options.retention) // 1000,
     }
-    return _end_write(held, protocol.finish(explained=explained is not None), values, state,
-                      ended, explained)  # fmt: skip
+    write = protocol.finish(explained=explained is not None)
+    return _end_write(held, write, values, state, ended, explained) is not None
 
 
 def _let_go(
@@ -241,7 +247,8 @@ def _let_go(
     strikes: int | None = None,
     clock_stops: bool = False,
     explained: str | None = None,
-) -> bool:
+) -> State | None:
+    """Leave the run open; return the state that it has now, None if it was refused."""
     values: dict[str, Value] = {
         "state": state,
         "lease_until": until_ms,
@@ -254,7 +261,31 @@ def _let_go(
     write = protocol.let_go(
         clock_stops=clock_stops, recount=strikes is not None, explained=explained is not None
     )
-    return _end_write(held, write, values, state, ended, explained)
+    before = _end_write(held, write, values, state, ended, explained)
+    if before is None:
+        return None
+    # The let-go takes a stop that was asked for away, obeyed by it if it was a pause.
+    is_cancelled = before.get("stop_requested", {}).get("S") == "cancel"
+    return "cancelled" if is_cancelled and _cancel(held, state, until_ms) else state
+
+
+def _cancel(held: Held, state: Released, until_ms: int) -> bool:
+    """End a run that was let go of before its holder knew that it was cancelled."""
+    now_ms = held.clock.now_ms()
+    values: dict[str, Value] = {
+        "reason": "cancelled",
+        "now": now_ms,
+        "expires_at": (now_ms + held.options.retention) // 1000,
+        "read_state": state,
+        "read_attempt": held.lease.attempt,
+        "read_lease_until": until_ms,
+    }
+    write, patience_ms = interventions.CANCEL, held.patience_ms()
+    if held.store.write(held.lease.key, write, values, patience_ms=patience_ms) is None:
+        held.log.warning("The run was cancelled, and claimed again before that: cancel it again")
+        return False
+    held.log.info("Run ended", extra={"outcome": "cancelled", "reason": "cancelled"})
+    return True
 
 
 def _end_write(
@@ -264,8 +295,11 @@ def _end_write(
     state: str,
     ended: AttemptEnd,
     explained: str | None,
-) -> bool:
-    """Send an ending; True if it is stored, also if only its reply was lost."""
+) -> dict[str, Any] | None:
+    """Send an ending; return the item as it was before, None if it is not stored.
+
+    If only its reply was lost, what was before is not known: nothing is returned of it.
+    """
     lease = held.lease
     latest = records.Attempt(
         lease.attempt, lease.claimed_at_ms, held.clock.now_ms(), ended, lease.seq, lease.place
@@ -278,7 +312,10 @@ def _end_write(
     if explained is not None:
         values["error"] = explained
     patience_ms = held.patience_ms()
-    if held.store.write(lease.key, write, values, patience_ms=patience_ms) is not None:
-        return True
+    before = held.store.write(
+        lease.key, write, values, patience_ms=patience_ms, returning="ALL_OLD"
+    )
+    if before is not None:
+        return before
     stored = held.store.read_run(lease.key, patience_ms=held.patience_ms())
-    return protocol.was_stored(stored, lease.owner, lease.attempt, state)
+    return {} if protocol.was_stored(stored, lease.owner, lease.attempt, state) else None

@@ -581,3 +581,65 @@ def test_C60_forty_invocations_complete_without_a_chain_from_the_running_one(
         resumer.handler({}, context("50s"))
         answer = handler(resume_event("export", sent.pop()), context("60s"))
     assert (answer["outcome"], answer["attempt"]) == ("succeeded", 41)
+
+
+def test_a_cancel_that_comes_just_before_the_handler_fails_ends_the_run(
+    store: Store, context: Contexts
+) -> None:
+    """The let-go takes the request away: it must not be lost with it."""
+
+    @job("export")
+    def handler(run: Run) -> None:
+        operations.cancel(store, "export", WHEN)
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        handler(scheduler_event("export", SLOT), context())
+    record = read(store)
+    assert (record.state, record.reason, record.error) == (
+        "cancelled",
+        "cancelled",
+        "ValueError: boom",
+    )
+    assert store.read_head("export").active_slot is None
+
+
+def test_a_cancel_that_comes_just_before_an_early_stop_ends_the_run(
+    store: Store, context: Contexts
+) -> None:
+    @job("export")
+    def handler(run: Run) -> None:
+        run.save(1)
+        operations.cancel(store, "export", WHEN)
+        spare.remaining_ms = 1_000
+        assert run.should_stop
+
+    spare = context()
+    answer = handler(scheduler_event("export", SLOT), spare)
+    assert (answer["outcome"], read(store).state) == ("cancelled", "cancelled")
+    assert read(store).expires_at is not None
+    assert store.read_head("export").active_slot is None
+
+
+def test_a_cancel_of_a_run_that_is_claimed_again_at_once_is_told(
+    store: Store, context: Contexts, faults: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def claimed(request: Any) -> None:
+        if "#state = :cancelled" in request.body.get("UpdateExpression", ""):
+            store.client.update_item(
+                TableName=store.table,
+                Key=request.body["Key"],
+                UpdateExpression="SET attempt = :two",
+                ExpressionAttributeValues={":two": {"N": "2"}},
+            )
+
+    @job("export", retry_delay="0s")
+    def handler(run: Run) -> None:
+        operations.cancel(store, "export", WHEN)
+        faults._before.append(claimed)
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        handler(scheduler_event("export", SLOT), context())
+    assert read(store).state == "retrying"
+    assert "cancel it again" in capsys.readouterr().out
