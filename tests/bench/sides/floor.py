@@ -164,7 +164,7 @@ class Floor:
             ":expires_at": {"N": str(now_ms // 1000 + RETENTION_S)},
             ":now": {"N": str(now_ms)},
         }
-        self._update(slot, FINISH, HELD, FINISH_NAMES, values)
+        self._update(slot, FINISH, HELD, FINISH_NAMES, values, returning="ALL_OLD")
 
     def check(self, slot: str, batches: int) -> None:
         item = self.read(slot)
