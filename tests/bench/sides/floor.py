@@ -27,8 +27,8 @@ CLAIM = (
 )
 CLAIMABLE = (
     "(attribute_not_exists(#pk) OR #state = :missed OR "
-    "(#state = :running AND #lease_until < :expired_before) OR "
-    "(#state IN (:pending, :interrupted, :retrying) AND #lease_until <= :now)) AND "
+    "#state = :running AND #lease_until < :expired_before OR "
+    "#state IN (:pending, :interrupted, :retrying) AND #lease_until <= :now) AND "
     "attribute_not_exists(#params)"
 )
 SAVE = (
