@@ -222,3 +222,5 @@ def _kill_group(pid: int) -> None:
     # PermissionError: macOS says so of a child that is dead but not reaped.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)  # a fork that has had no time yet to lead a group of its own

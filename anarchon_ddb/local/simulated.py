@@ -12,6 +12,7 @@ import itertools
 import os
 import queue
 import random
+import sys
 import threading
 import time
 from concurrent.futures import Executor, Future
@@ -32,6 +33,9 @@ SANDBOX_HEADER = "X-Anarchon-Sandbox"
 _PATIENCE_S = 3_600
 _SETTLE_S = 0.05
 """How long the start of a thread waits for it to wait: what it does first then has its place."""
+_HAND_OVER_S = 1.0
+"""How long, on the machine's clock, who lets a lock go stands still for who waited for it."""
+_LOOK_S = 0.002
 
 
 class Simulation:
@@ -50,16 +54,36 @@ class Simulation:
         self._invocations: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._sleepers: dict[int, _Sleeper] = {}
-        self._turn = threading.local()
+        self._turns: set[threading.Thread] = set()
+        """Who runs: the sandbox stands still when none of them does."""
+        self._awake: list[threading.Thread] = []
+        """Who goes on beside them, since what it waited for has happened: it is given a turn."""
+        self._waiting: dict[object, list[threading.Thread]] = {}
+        self._resting: set[threading.Thread] = set()
+        """Threads that sleep, or that wait for one that does."""
+        self._calling: set[threading.Thread] = set()
+        """Threads that wait for AWS: the cloud lets the sandbox run when it answers."""
+        self._listener: threading.Thread | None = None
         self._wait_for_real = threading.Event.wait
+        self._allocate = threading.Lock
 
     def connect(self, channel: Channel, sandbox: str) -> None:
         """Let the cloud wake what sleeps here; its calls are known by the sandbox's name."""
         self._channel = channel
         self.sandbox = sandbox
-        channel.receive, channel.begin = self._invocations.get, self._begin
-        listener = threading.Thread(target=self._listen, name="anarchon-local", daemon=True)
-        self._start_thread(listener)
+        channel.receive, channel.begin = self._next_invocation, self._begin
+        self._listener = threading.Thread(
+            target=self._listen, name="anarchon-local", daemon=True
+        )  # fmt: skip
+        self._start_thread(self._listener)
+
+    def _next_invocation(self) -> dict[str, Any] | None:
+        me = threading.current_thread()
+        self._gives_up_turn(me)
+        self._settle(me)
+        message = self._invocations.get()
+        self._turns.add(me)
+        return message
 
     def _begin(self, message: dict[str, Any]) -> None:
         """Let chance begin anew for an invocation."""
@@ -97,6 +121,7 @@ class Simulation:
         for name, function in replaced.items():
             setattr(time, name, function)
         self._patch_threads()
+        self._patch_waits()
         self._patch_calls()
 
     def _patch_threads(self) -> None:
@@ -105,8 +130,10 @@ class Simulation:
         run = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
 
         def wait(event: threading.Event, timeout: float | None = None) -> bool:
-            if timeout is None or event.is_set():
-                return wait_for_real(event, timeout)
+            if event.is_set():
+                return True
+            if timeout is None:
+                return simulation._block(lambda look_s: wait_for_real(event, look_s), event)
             return simulation._wait(event, timeout)
 
         def start_and_settle(thread: threading.Thread) -> None:
@@ -116,8 +143,9 @@ class Simulation:
 
         def bootstrap(thread: threading.Thread) -> None:
             run(thread)
+            simulation._let_go_on(thread)
             simulation._settle(thread)
-            if simulation._has_turn():
+            if simulation._gives_up_turn(thread):
                 simulation._send({"idle": True})
 
         for owner, name, patched in (
@@ -128,6 +156,34 @@ class Simulation:
             (concurrent.futures, "ThreadPoolExecutor", InOrder),
         ):
             setattr(owner, name, patched)
+
+    def _make_lock(self) -> Any:
+        """Return a lock that time passes for; the standard library's own are left alone."""
+        caller = str(sys._getframe(1).f_globals.get("__name__"))
+        is_own = caller.partition(".")[0] in sys.stdlib_module_names - {"__main__"}
+        return self._allocate() if is_own else Lock(self, self._allocate())
+
+    def _patch_waits(self) -> None:
+        """Let time pass for who waits for a thread that sleeps."""
+        simulation, join, really_set = self, threading.Thread.join, threading.Event.set
+
+        def wait_for_end(thread: threading.Thread, timeout: float | None = None) -> None:
+            def is_over(look_s: float) -> bool:
+                join(thread, look_s)
+                return not thread.is_alive()
+
+            if timeout is not None or thread is threading.current_thread():
+                join(thread, timeout)
+            else:
+                simulation._block(is_over, thread, thread)
+
+        def set_event(event: threading.Event) -> None:
+            simulation._let_go_on(event)
+            really_set(event)
+
+        setattr(threading, "Lock", self._make_lock)  # noqa: B010
+        setattr(threading.Thread, "join", wait_for_end)  # noqa: B010
+        setattr(threading.Event, "set", set_event)  # noqa: B010
 
     def _patch_calls(self) -> None:
         """Let no call time out on the machine's clock, and let each say who makes it."""
@@ -143,7 +199,12 @@ class Simulation:
         def signed(session: Any, request: Any) -> Any:
             if simulation.sandbox:
                 request.headers[SANDBOX_HEADER] = simulation.sandbox
-            return send(session, request)
+            me = threading.current_thread()
+            simulation._calling.add(me)
+            try:
+                return send(session, request)
+            finally:
+                simulation._calling.discard(me)
 
         setattr(URLLib3Session, "__init__", patient)  # noqa: B010
         setattr(URLLib3Session, "send", signed)  # noqa: B010
@@ -160,17 +221,22 @@ class Simulation:
             return event.is_set()
         number = next(self._numbers)
         sleeper = self._sleepers[number] = _Sleeper(event)
-        self._send({"sleep": max(timeout_s, 0), "number": number, "parks": self._has_turn()})
-        self._turn.is_mine = False
-        self._settle(threading.current_thread())
+        thread = threading.current_thread()
+        parks = self._gives_up_turn(thread)
+        self._send({"sleep": max(timeout_s, 0), "number": number, "parks": parks})
+        self._waiting.setdefault(event, []).append(thread)
+        self._come_to_rest(thread)
         condition: threading.Condition = event._cond  # type: ignore[attr-defined]
         with condition:
             while not (event.is_set() or sleeper.is_woken):
                 condition.wait()
         del self._sleepers[number]
+        self._forget(event, thread)
         if sleeper.is_woken:
-            self._turn.is_mine = True
+            self._resting.discard(thread)
+            self._turns.add(thread)
         else:
+            self._go_on(thread)
             self._send({"cancel": number})
         return event.is_set()
 
@@ -183,10 +249,73 @@ class Simulation:
             sleeper.is_woken = True
             sleeper.event._cond.notify_all()  # type: ignore[attr-defined]
 
-    def _has_turn(self) -> bool:
-        """Tell whether the sandbox stands still when this thread does."""
-        is_main = threading.current_thread() is threading.main_thread()
-        return is_main or getattr(self._turn, "is_mine", False)
+    def _gives_up_turn(self, me: threading.Thread) -> bool:
+        """Tell whether the sandbox stands still when a thread does: nobody else is to go on."""
+        if me in self._awake:
+            self._awake.remove(me)
+        if me not in self._turns:
+            return False
+        self._turns.remove(me)
+        if self._awake:
+            self._turns.add(self._awake.pop(0))
+        return self._turns <= self._calling
+
+    def _come_to_rest(self, thread: threading.Thread) -> None:
+        self._resting.add(thread)
+        self._settle(thread)
+
+    def _go_on(self, thread: threading.Thread) -> None:
+        if thread in self._resting:
+            self._resting.remove(thread)
+            self._awake.append(thread)
+
+    def _let_go_on(self, what: object) -> None:
+        """Say that those who wait for something are about to have it, before they know it."""
+        for thread in self._waiting.get(what, ()):
+            self._go_on(thread)
+
+    def _forget(self, what: object, thread: threading.Thread) -> None:
+        self._waiting[what].remove(thread)
+        if not self._waiting[what]:
+            del self._waiting[what]
+
+    def _block(
+        self,
+        attempt: Callable[[float], bool],
+        what: object,
+        whom: threading.Thread | None = None,
+    ) -> bool:
+        """Wait for what another thread does; time may pass once that one sleeps.
+
+        Parameters
+        ----------
+        attempt : callable
+            Waits some seconds of the machine's clock; True if what it waits for has happened.
+        what : object
+            What is waited for: the one who does it calls ``_let_go_on`` with it.
+        whom : Thread, optional
+            Who is waited for; any other thread if not known.
+        """
+        me, has_rested = threading.current_thread(), False
+        self._waiting.setdefault(what, []).append(me)
+        try:
+            while not attempt(_LOOK_S):
+                if not has_rested and self._is_at_rest(whom, me):
+                    has_rested = True
+                    parks = self._gives_up_turn(me)
+                    self._come_to_rest(me)
+                    if parks:
+                        self._send({"idle": True})
+        finally:
+            self._forget(what, me)
+            self._go_on(me)
+        return True
+
+    def _is_at_rest(self, whom: threading.Thread | None, me: threading.Thread) -> bool:
+        others = [whom] if whom is not None else [
+            thread for thread in threading.enumerate() if thread not in {me, self._listener}
+        ]  # fmt: skip
+        return bool(others) and self._resting | self._calling >= set(others)
 
     def _settle(self, thread: threading.Thread) -> None:
         settled = getattr(thread, "_anarchon_settled", None)
@@ -200,6 +329,56 @@ class _Sleeper:
     def __init__(self, event: threading.Event) -> None:
         self.event = event
         self.is_woken = False
+
+
+class Lock:
+    """A lock whose holder may sleep on the simulated clock: who waits for it lets time pass.
+
+    Who lets it go stands still until the one who waited has come to rest in its turn, so that of
+    the threads of a sandbox one runs at a time.
+    """
+
+    def __init__(self, simulation: Simulation, inner: Any) -> None:
+        self._simulation = simulation
+        self._inner = inner
+        self._holder: threading.Thread | None = None
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
+        """Take it, as a lock of the standard library is taken."""
+        taken: bool = self._inner.acquire(False)  # noqa: FBT003
+        if not taken and blocking:
+            taken = self._wait() if timeout < 0 else self._inner.acquire(timeout=timeout)
+        if taken:
+            self._holder = threading.current_thread()
+        return taken
+
+    def _wait(self) -> bool:
+        return self._simulation._block(
+            lambda look_s: bool(self._inner.acquire(timeout=look_s)), self, self._holder
+        )
+
+    def release(self) -> None:
+        """Let it go, and who waits for it run."""
+        simulation, self._holder = self._simulation, None
+        rested = [one for one in simulation._waiting.get(self, ()) if one in simulation._resting]
+        if not rested:
+            self._inner.release()
+            return
+        settled = threading.Event()
+        setattr(rested[0], "_anarchon_settled", settled)  # noqa: B010
+        simulation._go_on(rested[0])
+        self._inner.release()
+        simulation._wait_for_real(settled, _HAND_OVER_S)
+
+    def locked(self) -> bool:
+        """Tell whether somebody holds it."""
+        return bool(self._inner.locked())
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 class InOrder(Executor):

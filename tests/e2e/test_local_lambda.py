@@ -98,6 +98,15 @@ Resources:
   Beats:
     Type: AWS::Serverless::Function
     Properties: { FunctionName: beats, Handler: jobs.beats }
+  Locks:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: locks, Handler: jobs.locks }
+  Calls:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: calls, Handler: jobs.calls }
+  Joins:
+    Type: AWS::Serverless::Function
+    Properties: { FunctionName: joins, Handler: jobs.joins }
 """
 
 JOBS = """
@@ -155,6 +164,51 @@ def beats(event, context):
     ended.set()
     thread.join()
     return [round(at - began) for at in beaten]
+
+def locks(event, context):
+    lock, told, began = threading.Lock(), [], time.time()
+    def holds():
+        with lock:
+            time.sleep(30)
+        told.append(["let go", round(time.time() - began)])
+        time.sleep(20)
+        told.append(["ended", round(time.time() - began)])
+    thread = threading.Thread(target=holds)
+    thread.start()
+    with lock:
+        told.append(["had", round(time.time() - began)])
+        time.sleep(5)
+    thread.join()
+    told.append(["joined", round(time.time() - began)])
+    return told
+
+def calls(event, context):
+    lock, began = threading.Lock(), time.time()
+    def beat():
+        time.sleep(0.01)  # in the middle of the other's call
+        with lock:
+            pass
+    thread = threading.Thread(target=beat)
+    client = boto3.client("sqs")
+    thread.start()
+    with lock:
+        client.list_queues()
+    thread.join()
+    return round(time.time() - began, 3)
+
+def joins(event, context):
+    done, began = threading.Event(), time.time()
+    def work():
+        time.sleep(40)
+        boto3.client("sqs").list_queues()
+        done.set()
+    thread = threading.Thread(target=work)
+    thread.start()
+    done.wait()
+    waited_s = round(time.time() - began)
+    thread.join()
+    time.sleep(2)
+    return [waited_s, round(time.time() - began)]
 """
 
 
@@ -335,6 +389,23 @@ def test_a_handler_sees_and_sleeps_on_the_simulated_clock(played: Played) -> Non
 
 def test_a_thread_beats_on_the_simulated_clock_while_the_handler_sleeps(played: Played) -> None:
     assert played.answer("beats", {}) == [10, 20, 30, 40]
+
+
+def test_time_passes_for_who_waits_for_a_lock_whose_holder_sleeps(played: Played) -> None:
+    began_s = time.monotonic()
+    told = played.answer("locks", {})
+
+    assert sorted(told, key=lambda one: one[1]) == told
+    assert dict(told) == {"had": 30, "let go": 30, "ended": 50, "joined": 50}
+    assert time.monotonic() - began_s < 10, "not ended for want of a sign of life"
+
+
+def test_time_passes_for_who_waits_for_a_lock_whose_holder_calls_aws(played: Played) -> None:
+    assert played.answer("calls", {}) == 0.02
+
+
+def test_time_passes_for_who_waits_for_a_thread_that_sleeps(played: Played) -> None:
+    assert played.answer("joins", {}) == [40, 42]
 
 
 def test_the_deadline_is_on_the_simulated_clock(played: Played) -> None:
