@@ -34,8 +34,8 @@ RULES_SHARD = "rules"
 """The partition of the index that lists the jobs that rules fire."""
 
 NOT_PAUSED = "(attribute_not_exists(#paused_until) OR #paused_until <= :now)"
-FREE = "(attribute_not_exists(#active_slot) AND attribute_not_exists(#waiting))"
-MINE = "(#active_slot = :slot AND #active_attempt <= :attempt)"
+FREE = "attribute_not_exists(#active_slot) AND attribute_not_exists(#waiting)"
+MINE = "#active_slot = :slot AND #active_attempt <= :attempt"
 AS_READ = "#rev = :rev"
 
 _COUNT = "#rev = if_not_exists(#rev, :zero) + :one"

@@ -53,7 +53,8 @@ class Job:
             For an unknown ``ANARCHON_*`` setting, or a value out of range.
         """
         prefix = options.PREFIX
-        environ = {name: value for name, value in os.environ.items() if name.startswith(prefix)}
+        # By name first: a value is decoded when it is asked for, and there are dozens.
+        environ = {name: os.environ[name] for name in os.environ if name.startswith(prefix)}
         if self._resolved is None or self._resolved[0] != environ:
             effective, sources = options.resolve(self.name, self._given, environ)
             definition = worker.JobDefinition(self.name, self._handler, effective)

@@ -67,15 +67,17 @@ class Write:
         return {placeholder: placeholder[1:] for placeholder in sorted(set(found))}
 
 
+# AND binds closer than OR, so a group of ANDs stands without parentheses.
+
 # --- claim -------------------------------------------------------------------------------------
 
 # A run nobody has touched, or one that was recorded as missed and is delivered after all. Only a
 # first delivery may create: a resume of a run that does not exist must leave no trace.
 FIRST = "attribute_not_exists(#pk) OR #state = :missed"
 # A holder whose lease ran out. DynamoDB conditions can't add: the caller gives now - clock skew.
-EXPIRED = "(#state = :running AND #lease_until < :expired_before)"
+EXPIRED = "#state = :running AND #lease_until < :expired_before"
 # A run that was let go of has no holder to wait for, only perhaps a backoff.
-LET_GO = "(#state IN (:pending, :interrupted, :retrying) AND #lease_until <= :now)"
+LET_GO = "#state IN (:pending, :interrupted, :retrying) AND #lease_until <= :now"
 
 _CLAIM_SETS = (
     "#state = :running",

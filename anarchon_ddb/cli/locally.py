@@ -113,9 +113,10 @@ class Pairs(click.ParamType):  # type: ignore[type-arg,unused-ignore]
               help="Where logs and history go, a directory for each play.")  # fmt: skip
 @json_option
 def local_command(as_json: bool, **given: Any) -> int:
-    """Play a template on this machine: its functions, tables, schedules, and AWS around them.
+    """Play a template on this machine, with chaos on demand.
 
-    No Docker and no AWS account. Each sandbox is a process, killed at its deadline. Without --to
+    Its functions, tables, buckets, queues and schedules, and AWS around them. No Docker, and no AWS
+    account. Each sandbox is a process, killed at its deadline. Without --to
     it plays until Ctrl-C. A change of the code is picked up by the next invocation.
     """
     _require_extras()

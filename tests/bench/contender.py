@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.bench.endpoint import quiet
-from tests.bench.sides.floor import Floor
+from tests.bench.sides.floor import Floor, LeanFloor
 from tests.racer import slots
 
 Try = Callable[[str], bool]
@@ -49,9 +49,9 @@ def floor(table: str) -> Try:
     return attempt
 
 
-def blind(table: str) -> Try:
+def lean(table: str) -> Try:
     """No read after a refusal: what one might write who takes a lost reply for a duplicate."""
-    side = Floor(table)
+    side = LeanFloor(table)
 
     def attempt(slot: str) -> bool:
         held = side.claim(slot)
@@ -64,7 +64,7 @@ def blind(table: str) -> Try:
 
 def main(side: str, table: str) -> None:
     os.environ["ANARCHON_TABLE"] = table
-    attempt = {"ours": ours, "floor": floor, "blind": blind}[side](table)
+    attempt = {"ours": ours, "floor": floor, "lean": lean}[side](table)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     out = sys.stdout

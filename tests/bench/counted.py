@@ -108,6 +108,7 @@ def floors(mark: Callable[[], object]) -> None:
     held = floor.claim("2026-11-29T12:00:00Z")
     assert held is not None
     stretches(lambda cursor: floor.save("2026-11-29T12:00:00Z", held, cursor), mark)
+    floor.finish("2026-11-29T12:00:00Z", held)
 
 
 def ours(mark: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from anarchon_ddb import Run
 from tests.bench.endpoint import Tape, new_slots, quiet, server
 from tests.bench.measure import Bench, Figure, Goal, ratio
-from tests.bench.sides.floor import Floor
+from tests.bench.sides.floor import Floor, LeanFloor
 from tests.bench.sides.ours import Ours
 from tests.dynalite import Dynalite
 
@@ -25,7 +25,7 @@ def cpu(bench: Bench) -> Iterator[Figure]:
     slots = new_slots()
     with server() as dynalite:
         ours, table = TapedJob(dynalite), dynalite.new_table().table
-        same, lean = Floor(table), Floor(table, is_lean=True)
+        same, lean = Floor(table), LeanFloor(table)
         taken = bench.interleave(
             {
                 "ours": lambda: ours.save_us(next(slots)),
