@@ -117,17 +117,18 @@ class ScheduleSpec:
         return f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/{self.group}/{self.name}"
 
     def slots(self, created: datetime) -> schedule.Schedule:
-        """Return when it is due. A rate is counted from when the schedule was created.
+        """Return when it is due. A rate is due first one period after the schedule was created.
 
         Raises
         ------
         InvalidScheduleError
             If AWS would refuse the expression.
         """
-        start = self.start
-        if start is None and self.expression.startswith("rate"):
-            start = created
-        return schedule.parse(self.expression, self.timezone, self.kind, start, self.end)
+        parsed = schedule.parse(self.expression, self.timezone, self.kind, self.start, self.end)
+        if parsed.period is None or self.start is not None:
+            return parsed
+        first = created + parsed.period
+        return schedule.parse(self.expression, self.timezone, self.kind, first, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -455,9 +455,10 @@ def test_a_delivery_later_than_its_event_age_goes_to_the_dead_letter_queue(
     def look(played: Played) -> None:
         given_up = [one for one in played.of(Undelivered) if one.schedule == "young"]
         messages = played.messages("dead-letters")
-        assert len(messages) == len(given_up) >= 3
+        assert len(messages) == len(given_up) >= 2
         slots = {json.loads(message["Body"])["slot"] for message in messages}
-        assert slots == {f"2026-03-01T0{hour}:00:00Z" for hour in range(len(messages))}
+        # A rate is due first a period after its creation.
+        assert slots == {f"2026-03-01T0{hour + 1}:00:00Z" for hour in range(len(messages))}
         attributes = messages[0]["MessageAttributes"]
         assert attributes["EXHAUSTED_RETRY_CONDITION"]["StringValue"] == "MaximumEventAgeInSeconds"
         assert attributes["SCHEDULE_ARN"]["StringValue"].endswith(":schedule/default/young")
@@ -469,7 +470,7 @@ def test_a_delivery_later_than_its_event_age_goes_to_the_dead_letter_queue(
 def test_chaos_delivers_a_slot_twice(project: Path, tmp_path: Path) -> None:
     def look(played: Played) -> None:
         found = [one for one in played.of(Delivered) if one.schedule == "patient"]
-        first = [one for one in found if one.slot == START]
+        first = [one for one in found if one.slot == START + timedelta(hours=1)]
         assert [one.delivery for one in first] == [1, 2]
         assert first[0].request_id != first[1].request_id
         requests = {one.request_id for one in first}
