@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,21 +77,47 @@ def test_a_project_builds_and_is_sound_after_init(
     assert (built / "Orders/orders.py").is_file() is not is_new
 
 
-def test_the_wheel_alone_has_the_commands(wheels: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def installed(wheels: Path, tmp_path: Path) -> Callable[..., str]:
+    """Run a command of the wheel in an empty directory, outside of the repository."""
     (wheel,) = wheels.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(tmp_path / "installed")
-    done = subprocess.run(
-        [sys.executable, "-m", "anarchon_ddb.cli", "init", "made"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "anarchon_ddb.cli", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_wheel_alone_has_the_commands(installed: Callable[..., str], tmp_path: Path) -> None:
+    installed("init", "made")
     made = (tmp_path / "made/infra/table.yaml").read_bytes()
     assert made == (sam.ROOT / "infra/table.yaml").read_bytes()
+
+
+def test_a_project_is_played_by_the_wheel_alone(
+    installed: Callable[..., str], tmp_path: Path
+) -> None:
+    installed("init", "made", "--job", "report", "--schedule", "cron(30 6 * * ? *)")
+    played = installed(
+        "local", "--template", "made/template.yaml", "--json",
+        "--from", "2026-11-02T06:25:00Z", "--to", "2026-11-02T06:35:00Z",
+    )  # fmt: skip
+    summary = json.loads(played)
+    ledgers = {ledger["schedule"]: ledger for ledger in summary["schedules"]}
+    assert (ledgers["report"]["due"], ledgers["report"]["worked"]) == (1, 1)
+    assert summary["failures"] == []
+    assert Path(tmp_path, summary["history"]["path"]).is_file()
 
 
 def run_sam(folder: Path, wheels: Path, *arguments: str) -> None:
