@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 import click
 
@@ -232,7 +233,7 @@ def _start(start: datetime | None, speed: float | None) -> datetime | None:
 def _endpoint(url: str | None) -> str | None:
     if url is None:
         return None
-    if not re.fullmatch(r"https?://[^/]+/?", url):
+    if not _is_address(url):
         raise click.BadParameter(
             f"{url!r}: write http://127.0.0.1:8000", param_hint="--endpoint-url"
         )
@@ -242,3 +243,11 @@ def _endpoint(url: str | None) -> str | None:
             param_hint="--endpoint-url",
         )
     return url.rstrip("/")
+
+
+def _is_address(url: str) -> bool:
+    """Tell whether it is a scheme, a host, and perhaps a port."""
+    try:
+        return bool(re.fullmatch(r"https?://[^/]+/?", url)) and urlsplit(url).port != 0
+    except ValueError:  # a port that is none, or a bracket that is not closed
+        return False
