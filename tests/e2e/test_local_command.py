@@ -102,13 +102,13 @@ def test_a_project_without_the_package_is_played_and_judged(project: Path) -> No
     code, summary = played(project, *HOUR, "--setup", "fill.py", "--check", "look.py")
 
     assert (code, summary["failures"], summary["check"]) == (0, [], 0)
-    assert (summary["slots"], summary["invocations"], summary["attempts"]) == (12, 12, 0)
+    assert (summary["slots"], summary["invocations"], summary["attempts"]) == (10, 10, 0)
     assert [(one["schedule"], one["worked"]) for one in summary["schedules"]] == [
-        ("OrdersEach", 6),
-        ("SweepEach", 6),
+        ("OrdersEach", 5),
+        ("SweepEach", 5),
     ]
     logs = list((project / ".anarchon/local").glob("*/local-Sweep/*.log"))
-    assert len(logs) == 6
+    assert len(logs) == 5
     assert "sweep of 2026-03-01T0" in logs[0].read_text()
 
 
@@ -159,7 +159,7 @@ def test_kill_1_kills_each_invocation_wherever_it_is(project: Path) -> None:
     assert code == 1
     # Each slot is tried three times, and none outlives it.
     assert summary["kills"] == summary["invocations"] == 3 * summary["slots"]
-    assert summary["given_up"] == 12
+    assert summary["given_up"] == 10
     assert [one["worked"] for one in summary["schedules"]] == [0, 0]
     assert "signal: killed; log: " in summary["failures"][0]
 
@@ -316,7 +316,7 @@ def test_the_error_of_a_child_that_crashes_is_told_with_its_log(project: Path) -
 
     assert code == 1
     (failure,) = summary["failures"]
-    assert failure.startswith("6 slots of SweepEach never worked on to the end by local-Sweep; ")
+    assert failure.startswith("5 slots of SweepEach never worked on to the end by local-Sweep; ")
     assert "Runtime exited with error: signal: 6; log: .anarchon/local/" in failure
     log = Path(project, failure.rpartition("log: ")[2])
     assert "signal: 6" in log.read_text()
