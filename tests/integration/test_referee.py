@@ -80,7 +80,7 @@ def test_with_every_condition_in_place_no_promise_is_broken(project: Path, tmp_p
 @pytest.mark.parametrize(
     ("number", "file", "before", "after"),
     [
-        (1, "protocol.py", "AND #lease_until < :expired_before)", "AND :expired_before > :zero)"),
+        (1, "protocol.py", 'AND #lease_until < :expired_before"', 'AND :expired_before > :zero"'),
         (3, "gate.py", 'f"({FREE} OR {MINE})"', '"#pk = #pk"'),
     ],
     ids=["a claim does not ask for the lease", "a gate lets all pass"],
