@@ -280,12 +280,31 @@ def _cancel(held: Held, state: Released, until_ms: int) -> bool:
         "read_attempt": held.lease.attempt,
         "read_lease_until": until_ms,
     }
-    write, patience_ms = interventions.CANCEL, held.patience_ms()
-    if held.store.write(held.lease.key, write, values, patience_ms=patience_ms) is None:
+    try:
+        is_cancelled = _is_cancelled(held, values)
+    except StoreError as fault:
+        # The let-go is stored: how the attempt ended is told as it is.
+        held.log.warning(
+            "The run was cancelled, and that was not stored: cancel it again: %s", fault
+        )
+        return False
+    if not is_cancelled:
         held.log.warning("The run was cancelled, and claimed again before that: cancel it again")
         return False
     held.log.info("Run ended", extra={"outcome": "cancelled", "reason": "cancelled"})
     return True
+
+
+def _is_cancelled(held: Held, values: dict[str, Value]) -> bool:
+    """Send the cancel; tell whether it is stored, also if only its reply was lost."""
+    key, patience_ms = held.lease.key, held.patience_ms()
+    if held.store.write(key, interventions.CANCEL, values, patience_ms=patience_ms) is not None:
+        return True
+    stored = held.store.read_run(key, patience_ms=held.patience_ms())
+    return stored is not None and (stored.state, stored.attempt) == (
+        "cancelled",
+        held.lease.attempt,
+    )
 
 
 def _end_write(

@@ -221,6 +221,9 @@ class Lease:
         return unstored_ms < self._withheld_for_ms and cursor.given_at_ms < self.until_ms
 
     def _store(self, cursor: Cursor, patience_ms: int) -> None:
+        if self._withheld is not None:
+            # Without an answer this one may be stored: no older one may be written behind it.
+            self._withheld = cursor
         write, values = self._saving(cursor)
         self._send(write, values, patience_ms)
         self._has_stored(cursor)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from anarchon_ddb.errors import InvalidScheduleError, StoreError
-from anarchon_ddb.replies import TRANSIENT
+from anarchon_ddb.replies import SILENT, TRANSIENT
 from anarchon_ddb.schedule import parse
 
 if TYPE_CHECKING:
@@ -178,5 +178,5 @@ def _explained(source: Source, arn: str, error: Exception) -> StoreError:
     return StoreError(
         f"the schedule of the run can't be read: {source.action} of {arn} failed: {code}: {detail}"
         + (f". {advice}" if advice else ""),
-        retryable=code in TRANSIENT or isinstance(error, HTTPClientError),
+        retryable=code in TRANSIENT or isinstance(error, SILENT),
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore import exceptions
+from botocore.exceptions import ClientError
 
 from anarchon_ddb.errors import StoreError
 
@@ -31,6 +32,10 @@ TRANSIENT = frozenset(
         "TransactionInProgressException",
     }
 )
+
+# No answer came: as botocore's own retries tell it. A connection that could not be made is none of
+# its HTTPClientError, one that broke off is.
+SILENT = (exceptions.ConnectionError, exceptions.HTTPClientError)
 
 _ADVICE = {
     "AccessDeniedException": "Grant dynamodb:{operation} on this table to the function's role",
@@ -77,7 +82,7 @@ def explained(operation: str, where: str, error: Exception) -> StoreError:
     return StoreError(
         f"DynamoDB {operation} on {where} failed: {named}: {detail}"
         + (f". {advice}" if advice else ""),
-        retryable=named in TRANSIENT | {CANCELLED} or isinstance(error, HTTPClientError),
+        retryable=named in TRANSIENT | {CANCELLED} or isinstance(error, SILENT),
         code=named,
     )
 

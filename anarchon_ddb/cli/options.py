@@ -9,6 +9,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -119,6 +120,23 @@ class Json(_ParamType):
         return found if self._only_object else value
 
 
+class Address(_ParamType):
+    """The URL of an endpoint."""
+
+    name = "url"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check that the SDK can take it; what it raises for others is no sentence."""
+        try:
+            parts = urlsplit(value)
+            is_address = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is none, or a bracket that is not closed
+            is_address = False
+        if not is_address:
+            self.fail(f"{value!r}: write http://127.0.0.1:8000", param, ctx)
+        return value
+
+
 JOB = JobName()
 SLOT = Moment(last=True)
 
@@ -166,7 +184,8 @@ _WHERE: tuple[tuple[str, str, str], ...] = (
 def where_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that say where the table and the schedules are."""
     for flag, metavar, text in reversed(_WHERE):
-        function = click.option(flag, metavar=metavar, help=text, cls=Where)(function)
+        kind = Address() if metavar == "URL" else str
+        function = click.option(flag, type=kind, metavar=metavar, help=text, cls=Where)(function)
     return function
 
 

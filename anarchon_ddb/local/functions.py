@@ -173,11 +173,6 @@ class Function:
         self._is_closed = False
         logs.mkdir(parents=True, exist_ok=True)
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment of a sandbox."""
-        return self.environment_of("")
-
     def environment_of(self, number: str) -> Mapping[str, str]:
         """Return the environment of the sandbox with a number, such as ``@1``."""
         return self._environment(f"{self.spec.name}{number}")

@@ -240,10 +240,12 @@ class Play:
             "ANARCHON_LOCAL_TO": iso(self._judged_until()),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), kept.get("PYTHONPATH")))),
         }
+        # None of the person's own AWS: an endpoint or a profile would send the script elsewhere.
+        inherited = {name: os.environ[name] for name in os.environ if not name.startswith("AWS_")}
         command = [sys.executable, str(script)]
         process = subprocess.Popen(
             command,
-            env={**os.environ, **kept, **played},
+            env={**inherited, **kept, **played},
             stdout=sys.__stderr__,  # stdout is for the summary
             start_new_session=True,  # Ctrl-C is for the play, which ends it
         )

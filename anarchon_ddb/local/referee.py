@@ -92,7 +92,9 @@ class Referee:
         before = seen.record if seen is not None else None
         if seen is None:
             seen = self.runs[key] = Seen(after)
-        if after.attempt > (before.attempt if before is not None else 0):
+        # A person's release raises the attempt, too, and nobody holds the run behind it.
+        is_next = after.attempt > (before.attempt if before is not None else 0)
+        if is_next and after.state == "running":
             self._claimed(before, after)
             seen.holder = signer
         elif before is not None and after.checkpoint != before.checkpoint:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anarchon_ddb.local import lambda_texts as texts
 from anarchon_ddb.local import sources
+from anarchon_ddb.local.engine import LONGEST_WAIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ class Sandbox:
         self.name = name
         self.invocation: Invocation | None = None
         self.is_alive = True
-        self.patience_s = 60.0
+        self.patience_s = LONGEST_WAIT_S
         self._engine = function.engine
         self._is_cold = True
         self._is_ready = False

@@ -110,7 +110,7 @@ def cloud(plain, tmp_path_factory):
 @pytest.fixture(scope="module")
 def lambda_client(cloud):
     """A client as a function has it: its endpoint comes from the function's environment."""
-    endpoint = cloud.functions["echo"].environment["AWS_ENDPOINT_URL"]
+    endpoint = cloud.functions["echo"].environment_of("")["AWS_ENDPOINT_URL"]
     return boto3.client(
         "lambda",
         endpoint_url=endpoint,

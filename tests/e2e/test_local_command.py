@@ -72,9 +72,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def local(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def local(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, "local", *arguments],
+        [*COMMAND, "local", *arguments], env={**os.environ, **environment},
         cwd=project, capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
 
@@ -110,6 +110,25 @@ def test_a_project_without_the_package_is_played_and_judged(project: Path) -> No
     logs = list((project / ".anarchon/local").glob("*/local-Sweep/*.log"))
     assert len(logs) == 5
     assert "sweep of 2026-03-01T0" in logs[0].read_text()
+
+
+def test_a_script_calls_what_is_played_whatever_the_person_has_set(
+    project: Path, tmp_path: Path
+) -> None:
+    """Their own endpoint, profile or session would send it elsewhere, or stop it."""
+    (project / "fill.py").write_text(
+        "import boto3\n\n"
+        "boto3.client('sqs').create_queue(QueueName='filled')\n"
+        "assert boto3.Session().get_credentials().token is None\n"
+    )
+    (tmp_path / "config").write_text("[profile prod]\nregion = us-east-1\n")
+
+    done = local(
+        project, *HOUR, "--setup", "fill.py", AWS_PROFILE="prod", AWS_SESSION_TOKEN="theirs",
+        AWS_CONFIG_FILE=str(tmp_path / "config"), AWS_ENDPOINT_URL_SQS="http://127.0.0.1:9",
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 CHAOS = {
@@ -214,6 +233,9 @@ def test_what_cannot_be_played_is_named_with_its_line_and_the_rest_goes_on(proje
         (("--to", "2020-01-01T00:00:00Z"), 2, r"--to 2020-01-01T00:00:00Z is over: give --from"),
         (("--chaos", "explode=1", *HOUR), 2, r"no chaos named 'explode': there are kill, "),
         (("--endpoint-url", "http://127.0.0.1:9", *HOUR), 1, r"no DynamoDB answers at http://127"),
+        (("--endpoint-url", "http://127.0.0.1:abc"), 2, r"write http://127.0.0.1:8000"),
+        (("--endpoint-url", "http://127.0.0.1:99999"), 2, r"write http://127.0.0.1:8000"),
+        (("--endpoint-url", "http://[::1"), 2, r"write http://127.0.0.1:8000"),
         (("--endpoint-url", "https://dynamodb.eu-west-1.amazonaws.com"), 2, r"this is AWS itself"),
         (("--latency", "s3:PutObject=soon", *HOUR), 2, r"write service:Operation=SPAN"),
     ],

@@ -457,6 +457,27 @@ def test_a_cancel_is_obeyed_although_the_last_cursor_could_not_be_stored(
     assert read(store).state == "cancelled"
 
 
+@pytest.mark.parametrize("last", ["save", "restart"])
+def test_no_older_cursor_follows_one_whose_answer_was_lost(
+    store: Store, context: Contexts, faults: Faults, clock: SettableClock, last: str
+) -> None:
+    """It may be stored: the withheld one behind it would move the checkpoint back."""
+
+    @job("export", checkpoint_interval="10s")
+    def handler(run: Run) -> None:
+        run.save(1)
+        clock.advance(seconds=11)
+        spare.remaining_ms = 2_000  # no time for tries beyond the SDK's own
+        faults.lose_reply("save", times=3)
+        run.save(2) if last == "save" else run.restart()
+
+    spare = context("15m")
+    with pytest.raises(StoreError):
+        handler(EVENT, spare)
+    record = read(store)
+    assert (record.state, record.checkpoint) == ("retrying", "2" if last == "save" else None)
+
+
 # --- kills -------------------------------------------------------------------------------------
 
 done: list[int] = []

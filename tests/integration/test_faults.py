@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
 
 from anarchon_ddb import Run, StoreError, job
 from anarchon_ddb.store import Store
@@ -43,6 +43,8 @@ class At:
             return None
         if self._kind == "timed out before":
             raise ReadTimeoutError(endpoint_url="https://dynamodb.test")
+        if self._kind == "unreachable":
+            raise EndpointConnectionError(endpoint_url="https://dynamodb.test")
         answers = {
             "throttled": ("ThrottlingException", 400),
             "5xx": ("InternalServerError", 500),
@@ -62,7 +64,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("botocore.endpoint.time", fake)
 
 
-KINDS = ["throttled", "5xx", "timed out before", "timed out after", "denied"]
+KINDS = ["throttled", "5xx", "timed out before", "timed out after", "denied", "unreachable"]
 
 
 @pytest.mark.parametrize("number", range(CALLS))
@@ -112,6 +114,31 @@ def test_a_fault_at_any_call_loses_nothing_and_claims_nothing(
     assert int(before or 0) <= BATCHES
     later = scheduler_event("export", "2026-11-29T12:02:05Z")
     assert handler(later, context("15m"))["outcome"] == "succeeded"  # the gate is free
+
+
+@pytest.mark.parametrize("fault", [ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError])
+def test_a_table_that_is_out_of_reach_for_a_moment_is_asked_again(
+    store: Store,
+    context: Callable[..., LambdaContext],
+    faults: Faults,
+    at_once: None,
+    fault: type[Exception],
+) -> None:
+    """Its answer is unknown, not a fault that only a person can mend."""
+    left = [6]  # beyond the SDK's own three tries
+
+    def unreachable(request: Request) -> None:
+        if request.write == "save" and left[0]:
+            left[0] -= 1
+            raise fault(endpoint_url="https://dynamodb.test")
+
+    @job("export")
+    def handler(run: Run) -> None:
+        run.save(1)
+
+    faults._before.append(unreachable)
+    assert handler(EVENT, context("15m"))["outcome"] == "succeeded"
+    assert (read(store).checkpoint, left) == ("1", [0])
 
 
 def handler_key() -> Any:

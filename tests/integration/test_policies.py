@@ -643,3 +643,42 @@ def test_a_cancel_of_a_run_that_is_claimed_again_at_once_is_told(
         handler(scheduler_event("export", SLOT), context())
     assert read(store).state == "retrying"
     assert "cancel it again" in capsys.readouterr().out
+
+
+def test_a_cancel_behind_the_let_go_whose_reply_was_lost_has_ended_the_run(
+    store: Store, context: Contexts, faults: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The SDK's copy of it is refused, since the run is cancelled by then."""
+
+    @job("export")
+    def handler(run: Run) -> None:
+        run.save(1)
+        operations.cancel(store, "export", WHEN)
+        faults.lose_reply("finish")
+        spare.remaining_ms = 1_000
+        assert run.should_stop
+
+    spare = context()
+    answer = handler(scheduler_event("export", SLOT), spare)
+    assert (answer["outcome"], read(store).state) == ("cancelled", "cancelled")
+    assert store.read_head("export").active_slot is None
+    assert "cancel it again" not in capsys.readouterr().out
+
+
+def test_a_cancel_that_can_not_be_stored_behind_the_let_go_is_told(
+    store: Store, context: Contexts, faults: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The failure is recorded by then: only the cancel is not."""
+
+    @job("export")
+    def handler(run: Run) -> None:
+        operations.cancel(store, "export", WHEN)
+        faults.answer("finish", "AccessDeniedException")
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        handler(scheduler_event("export", SLOT), context())
+    assert read(store).state == "retrying"
+    told = capsys.readouterr().out
+    assert "cancel it again" in told
+    assert "The failure was not recorded" not in told
