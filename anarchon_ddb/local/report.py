@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anarchon_ddb.local.reader import UNREAD
-from anarchon_ddb.local.verdict import import_failures
+from anarchon_ddb.local.verdict import counted, import_failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,9 +92,9 @@ def _show_figures(console: Console, summary: Mapping[str, Any]) -> None:
         chaos = ",".join(f"{name}={chance:g}" for name, chance in summary["chaos"].items())
         console.print(f"chaos {chaos}, seed {summary['seed']}")
     parts = [
-        f"{summary['slots']:,} slots",
-        f"{summary['invocations']:,} invocations ({summary['cold_starts']:,} cold)",
-        f"{summary['attempts']:,} attempts",
+        counted(summary["slots"], "slot"),
+        f"{counted(summary['invocations'], 'invocation')} ({summary['cold_starts']:,} cold)",
+        counted(summary["attempts"], "attempt"),
     ]
     parts += [
         f"{summary[name]:,} {word}"

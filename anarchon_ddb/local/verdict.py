@@ -198,40 +198,40 @@ def promises(
     return [
         judge(
             1, "One live holder", counts["claims"],
-            f"{_n(counts['claims'], 'claim')}, {_n(counts['takeovers'], 'takeover')}; a takeover "
+            f"{counted(counts['claims'], 'claim')}, {counted(counts['takeovers'], 'takeover')}; a takeover "
             "only after the lease before it had run out",
         ),
         judge(
             2, "One run per slot", ended,
-            f"{_n(tally.events['delivered'], 'delivery', 'deliveries')}, "
-            f"{tally.events['duplicate']} of them once more; {_n(ended, 'run')} ended, each once",
+            f"{counted(tally.events['delivered'], 'delivery', 'deliveries')}, "
+            f"{tally.events['duplicate']} of them once more; {counted(ended, 'run')} ended, each once",
         ),
         judge(
             3, "One run at a time past the gate", saves,
-            f"{_n(saves, 'checkpoint')} of gated jobs, each saved by the run that had the gate",
+            f"{counted(saves, 'checkpoint')} of gated jobs, each saved by the run that had the gate",
         ),
         judge(
             4, "A checkpoint moves only for its holder", counts["saves"],
-            f"{_n(counts['saves'], 'save')}, each by the sandbox that held the run; "
-            f"{_n(refused, 'write')} refused",
+            f"{counted(counts['saves'], 'save')}, each by the sandbox that held the run; "
+            f"{counted(refused, 'write')} refused",
         ),
         judge(
             5, "After a kill, work goes on from the checkpoint", resumed,
-            f"{_n(kills, 'kill')}; {_n(resumed, 'attempt')} began at the checkpoint saved last",
+            f"{counted(kills, 'kill')}; {counted(resumed, 'attempt')} began at the checkpoint saved last",
         ),
         judge(
             6, "Nothing is stuck", traced,
-            f"{_n(traced, 'run')}, {len(still_open)} open at the end",
+            f"{counted(traced, 'run')}, {len(still_open)} open at the end",
             () if is_early else still_open,
         ),
         judge(
             7, "Every slot that was due left a trace", due - waiting,
-            f"{_n(due, 'slot')} due, {traced} with a trace"
+            f"{counted(due, 'slot')} due, {traced} with a trace"
             + (f", {waiting} under way" if waiting else ""), absent,
         ),
         judge(
             8, "Nothing stored is lost", written,
-            f"{_n(written, 'write')} seen, none deleted or replaced an item",
+            f"{counted(written, 'write')} seen, none deleted or replaced an item",
         ),
     ]  # fmt: skip
 
@@ -252,7 +252,14 @@ def _judged(
     return Promise(number, text, holds=True if seen else None, evidence=evidence)
 
 
-def _n(count: int, noun: str, plural: str = "") -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number and its noun.
+
+    Examples
+    --------
+    >>> counted(1, "slot"), counted(1200, "delivery", "deliveries")
+    ('1 slot', '1,200 deliveries')
+    """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -271,14 +278,14 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
     for ledger in summary["schedules"]:
         if failed := ledger["other"].get("failed"):
             found.append(
-                f"{_n(failed, 'run')} of {ledger['job']} failed; "
+                f"{counted(failed, 'run')} of {ledger['job']} failed; "
                 f"the last error: {ledger['last_error']}"
             )
         if ledger["job"] is None and ledger["absent"] and not ledger["is_resumer"]:
             last = summary["last_errors"].get(ledger["function"])
             logs = PurePath(summary["history"]["path"]).parent
             found.append(
-                f"{_n(len(ledger['absent']), 'slot')} of {ledger['schedule']} "
+                f"{counted(len(ledger['absent']), 'slot')} of {ledger['schedule']} "
                 f"never worked on to the end by {ledger['function']}"
                 + (f"; its last error: {last['error']}; log: {logs / last['log']}" if last else "")
             )
