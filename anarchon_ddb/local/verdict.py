@@ -198,17 +198,19 @@ def promises(
     return [
         judge(
             1, "One live holder", counts["claims"],
-            f"{counted(counts['claims'], 'claim')}, {counted(counts['takeovers'], 'takeover')}; a takeover "
-            "only after the lease before it had run out",
+            f"{counted(counts['claims'], 'claim')}, {counted(counts['takeovers'], 'takeover')}; "
+            "a takeover only after the lease before it had run out",
         ),
         judge(
             2, "One run per slot", ended,
             f"{counted(tally.events['delivered'], 'delivery', 'deliveries')}, "
-            f"{tally.events['duplicate']} of them once more; {counted(ended, 'run')} ended, each once",
+            f"{tally.events['duplicate']} of them once more; "
+            f"{counted(ended, 'run')} ended, each once",
         ),
         judge(
             3, "One run at a time past the gate", saves,
-            f"{counted(saves, 'checkpoint')} of gated jobs, each saved by the run that had the gate",
+            f"{counted(saves, 'checkpoint')} of gated jobs, "
+            "each saved by the run that had the gate",
         ),
         judge(
             4, "A checkpoint moves only for its holder", counts["saves"],
@@ -217,7 +219,8 @@ def promises(
         ),
         judge(
             5, "After a kill, work goes on from the checkpoint", resumed,
-            f"{counted(kills, 'kill')}; {counted(resumed, 'attempt')} began at the checkpoint saved last",
+            f"{counted(kills, 'kill')}; "
+            f"{counted(resumed, 'attempt')} began at the checkpoint saved last",
         ),
         judge(
             6, "Nothing is stuck", traced,
