@@ -9,31 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import children_of, is_alive, wait_until
+
 ROOT = Path(__file__).parents[2]
-
-
-def wait_until(condition, timeout_s=20):
-    until_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
-def is_alive(pid):
-    """Tell whether a process runs; one that died and was not reaped yet does not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return bool(state) and not state.startswith("Z")
-
-
-def children_of(pid):
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
-    ).stdout
-    pairs = (line.split() for line in listed.splitlines())
-    return [int(child) for child, parent in pairs if int(parent) == pid]
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

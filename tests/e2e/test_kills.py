@@ -14,20 +14,13 @@ from anarchon_ddb.local.cloud import LocalCloud
 from anarchon_ddb.local.functions import Ended, Started
 from anarchon_ddb.records import TERMINAL_STATES
 from anarchon_ddb.schema import RunKey
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "template.yaml"
 PLANES = planes.read_csv(ROOT / "tests/data/planes.csv")
 KILLS = 30
 SEED = 20261129
-
-
-def wait_until(condition, timeout_s=20):
-    until_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, "waited in vain"
-        time.sleep(0.005)
-    return found
 
 
 class Exporter:

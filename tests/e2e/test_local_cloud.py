@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from anarchon_ddb.local.cloud import LocalCloud, environment_of
 from anarchon_ddb.local.functions import Ended
 from anarchon_ddb.local.template import TemplateError
 from anarchon_ddb.schema import table_description
+from tests.processes import is_alive, wait_until
 
 ROOT = Path(__file__).parents[2]
 SLOT = datetime(2026, 11, 29, 2, tzinfo=UTC)
@@ -119,22 +119,6 @@ def lambda_client(cloud):
         aws_secret_access_key="local",
         config=Config(proxies={}, retries={"total_max_attempts": 1}),
     )
-
-
-def wait_until(condition, timeout_s=20):
-    until_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, "waited in vain"
-        time.sleep(0.01)
-    return found
-
-
-def is_alive(pid):
-    """Tell whether a process runs; one that died and was not reaped yet does not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return bool(state) and not state.startswith("Z")
 
 
 # --- Lambda ------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.dynalite import Dynalite, require
+from tests.processes import is_alive
 
 HOUR = ("--from", "2026-03-01T00:00:00Z", "--to", "2026-03-01T01:00:00Z")
 COMMAND = (sys.executable, "-m", "anarchon_ddb.cli")
@@ -387,13 +388,6 @@ def run(project: Path) -> Any:
     yield start
     for one in running:
         one.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 HANGS = """\
