@@ -6,20 +6,20 @@ import re
 import secrets
 import signal
 import sys
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from anarchon_ddb.cli.options import Address, Moment, json_option
+from anarchon_ddb.cli.options import Address, Moment, json_option, now
 from anarchon_ddb.cli.screen import Screen
 from anarchon_ddb.clock import iso
 from anarchon_ddb.errors import AnarchonError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from types import FrameType
 
     from anarchon_ddb.local.chaos import Chaos
@@ -131,14 +131,14 @@ def local_command(as_json: bool, **given: Any) -> int:
         left_out = "".join(f"; {one}" for one in stack.unplayed[:_MOST_NAMED])
         raise AnarchonError(f"{given['template']}: no schedule fires a function{left_out}")
     start = _start(given["start"], given["speed"])
-    if start is None and given["end"] is not None and given["end"] <= datetime.now(UTC):
+    if start is None and given["end"] is not None and given["end"] <= now(None):
         raise click.UsageError(
             f"--to {iso(given['end'])} is over: give --from too, to play it on a simulated clock"
         )
     if start is not None and given["end"] is not None and given["end"] <= start:
         raise click.UsageError(f"--to {iso(given['end'])} is not after --from {iso(start)}")
     plan = Plan(
-        directory=given["logs"] / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"),
+        directory=given["logs"] / now(None).strftime("%Y%m%dT%H%M%S.%fZ"),
         start=start,
         end=given["end"],
         speed=given["speed"],
@@ -225,7 +225,7 @@ def _chaos(text: str, seed: int | None) -> Chaos:
 def _start(start: datetime | None, speed: float | None) -> datetime | None:
     """Return where a simulated clock begins; None for the machine's clock."""
     if start is None and speed is not None:
-        return datetime.now(UTC).replace(microsecond=0)
+        return now(None).replace(microsecond=0)
     return start
 
 
