@@ -85,6 +85,9 @@ class Scenario:
         Given the scenario, adds its workers.
     """
 
+    retries_from_start = True
+    """Whether a person's retry forgets the checkpoint."""
+
     def __init__(self, overlap: str, script: Callable[[Scenario], None], **options: Any) -> None:
         self.world = World()
         self.ledger = Ledger()
@@ -136,7 +139,7 @@ class Scenario:
             self.ledger.released.add(slot)
         if name == "retry":
             self.ledger.retried.add(slot)
-        anew = {"force": True, "from_start": True} if name == "retry" else {}
+        anew = {"force": True, "from_start": self.retries_from_start} if name == "retry" else {}
         function(self.store, "job", datetime.fromisoformat(slot), **anew)
 
     def _invoke(self, event: dict[str, Any]) -> Any:
